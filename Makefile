@@ -1,0 +1,43 @@
+# Two commands do everything: `make reproduce` and `make test`. Each sets up its own virtual environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help reproduce test lint format bench clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "tether needs Python 3.11 or newer; '$(PYTHON)' is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+reproduce: $(VENV)/.core ## Set up, run the main job on embedded data, show a table and save a figure
+	$(BIN)/tether reproduce carbon --out out/reproduce
+
+test: $(VENV)/.dev lint ## Set up, lint, type-check and run every test
+	$(BIN)/python -m pytest -n 2 --durations=10
+
+lint: $(VENV)/.dev ## Check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## Format the code in place
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Measure the guard and the rollout against their yardsticks
+	$(BIN)/tether bench guard --out out/bench
+
+clean: ## Remove the virtual environment and everything that was made
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

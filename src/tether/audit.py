@@ -1,0 +1,117 @@
+"""Did the promise hold? The prior replayed on the same draws, compared round by round in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tether.contract import Contract
+from tether.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The verdict on a batch of episodes; `print` it, or save its `figure`."""
+
+    contract: Contract
+    cumulative_costs: NDArray[np.float64]
+    """[N, H] J_h of the audited policy."""
+    bounds: NDArray[np.float64]
+    """[N, H] (1 + lam) J_h(prior) + h b."""
+
+    @property
+    def margins(self) -> NDArray[np.float64]:
+        """[N, H] bound minus cost: negative where the promise is broken."""
+        return self.bounds - self.cumulative_costs
+
+    @property
+    def violations(self) -> NDArray[np.bool_]:
+        """[N, H] where the promise is broken; a cost that is not a number breaks it."""
+        return ~(self.margins >= 0.0)
+
+    @property
+    def violation_rate(self) -> float:
+        """Share of the episodes in which the promise is broken in at least one round."""
+        return float(np.mean(np.any(self.violations, axis=1)))
+
+    @property
+    def worst_margin(self) -> float:
+        """Smallest margin over all rounds of all episodes, cost units."""
+        margins = self.margins
+        return float("nan") if np.isnan(margins).any() else float(np.min(margins))
+
+    @property
+    def first_breach(self) -> tuple[int, int] | None:
+        """(episode, round) of the first violation, the round counted from 1; None if there is none."""
+        places = np.argwhere(self.violations)
+        return None if len(places) == 0 else (int(places[0, 0]), int(places[0, 1]) + 1)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise held in every round of every episode."""
+        return self.first_breach is None
+
+    def __str__(self) -> str:
+        count, horizon = self.cumulative_costs.shape
+        contract = self.contract
+        lines = [
+            f"Promise: J_h <= (1 + {contract.lam:g}) J_h(prior) + {contract.b:g} h, {count} episodes of {horizon} rounds",
+            f"Verdict: {'KEPT in every round' if self.holds else 'BROKEN'}",
+            f"  episodes in violation   {np.any(self.violations, axis=1).sum()} of {count} ({self.violation_rate:.2%})",
+            f"  worst margin            {self.worst_margin:.6g} (cost units; negative is a violation)",
+            f"  mean cost at the end    {np.mean(self.cumulative_costs[:, -1]):.6g}, "
+            f"bound {np.mean(self.bounds[:, -1]):.6g}",
+            f"  worst cost at the end   {np.max(self.cumulative_costs[:, -1]):.6g}",
+        ]
+        if self.first_breach is not None:
+            episode, at = self.first_breach
+            lines.append(f"  first breach            episode {episode}, round {at}")
+        return "\n".join(lines)
+
+    def figure(self, path: str | Path | None = None) -> Figure:
+        """Cumulative cost as a share of its bound over the rounds: the median, the spread, and the worst episode.
+
+        Args:
+            path: Where to save it (.png, .svg or .pdf); None to only return it.
+        """
+        from tether.experiments.figures import audit_figure, save
+
+        figure = audit_figure(self)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+
+def audit(run: Run | Any, prior: Run | Any, contract: Contract) -> Audit:
+    """Check the promise of `contract` on every round of every episode.
+
+    Args:
+        run: The policy's `Run`, or its costs [N, H].
+        prior: The prior's `Run` on the same episodes, or its costs [N, H].
+        contract: The promise.
+
+    Example:
+        >>> contract = Contract(lam=0.0, b=1.0, horizon=3)
+        >>> verdict = audit(run=[[2.0, 2.0, 2.0]], prior=[[1.0, 1.0, 0.5]], contract=contract)
+        >>> verdict.holds, verdict.first_breach, verdict.worst_margin
+        (False, (0, 3), -0.5)
+    """
+    costs, prior_costs = _costs("run", run, contract), _costs("prior", prior, contract)
+    if costs.shape != prior_costs.shape:
+        raise ValueError(f"run and prior must be the same episodes, got costs {costs.shape} and {prior_costs.shape}")
+    rounds = np.arange(1, contract.horizon + 1)
+    return Audit(contract, np.cumsum(costs, axis=1), contract.bound(np.cumsum(prior_costs, axis=1), rounds))
+
+
+def _costs(name: str, run: Any, contract: Contract) -> NDArray[np.float64]:
+    costs = np.asarray(getattr(run, "costs", run), dtype=np.float64)
+    if costs.ndim != 2 or len(costs) == 0 or costs.shape[1] != contract.horizon:
+        raise ValueError(f"{name} must hold costs [N, {contract.horizon}] with N >= 1, got shape {costs.shape}")
+    return costs

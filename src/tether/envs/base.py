@@ -1,0 +1,114 @@
+"""What an environment is: pure functions of an episode, in any array namespace."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tether.contract import Contract
+from tether.data.episodes import Episodes
+from tether.projection import Norm
+from tether.sensitivity import Sensitivity
+
+
+def namespace(value: Any) -> Any:
+    """The array namespace that `value` lives in; NumPy for plain numbers."""
+    return value.__array_namespace__() if hasattr(value, "__array_namespace__") else np
+
+
+class Step(NamedTuple):
+    """What one round gave."""
+
+    state: Any
+    """The state after the round."""
+    reward: Any
+    """Scalar."""
+    cost: Any
+    """Scalar, at least the environment's `cost_floor`."""
+
+
+@dataclass(frozen=True)
+class Env(ABC):
+    """A system with a trusted policy, as pure functions of what was drawn for the episode.
+
+    An implementation writes `initial`, `observe`, `step` and `prior` with plain arithmetic and the functions of
+    `namespace(...)`, for a single episode; `tether.rollout` compiles and batches them, and the Gymnasium adapters
+    call them as they are. `drawn` maps each name in `series` to its value in the round at hand.
+    """
+
+    series: ClassVar[tuple[str, ...]]
+    """Names of the series that an episode must have."""
+    observation_names: ClassVar[tuple[str, ...]]
+    """What the entries of the observation are."""
+    action_shape: ClassVar[tuple[int, ...]] = ()
+    """Shape of an action: () for a number, (n,) for a vector."""
+    norm: ClassVar[Norm] = "l2"
+    """The norm for which `sensitivity` holds."""
+
+    @property
+    @abstractmethod
+    def low(self) -> Any:
+        """Lower bounds of the action."""
+
+    @property
+    @abstractmethod
+    def high(self) -> Any:
+        """Upper bounds of the action; infinite where there are none."""
+
+    @property
+    @abstractmethod
+    def cost_floor(self) -> float:
+        """A cost that no round goes below (epsilon)."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> Sensitivity:
+        """Proved bounds on what a deviation from the prior does to the cost."""
+
+    @abstractmethod
+    def initial(self) -> Any:
+        """The state before the first round, a NamedTuple of numbers."""
+
+    @abstractmethod
+    def observe(self, state: Any, drawn: Mapping[str, Any]) -> Any:
+        """What a policy sees before it acts: [o]."""
+
+    @abstractmethod
+    def step(self, state: Any, drawn: Mapping[str, Any], action: Any) -> Step:
+        """Play one round."""
+
+    @abstractmethod
+    def prior(self, observation: Any, key: Any = None) -> Any:
+        """The trusted policy: observation [..., o] to action [..., *action_shape]."""
+
+    @abstractmethod
+    def limits(self) -> Mapping[str, tuple[float, float]]:
+        """For each series the range of values for which `sensitivity` is proved."""
+
+    def contract(self, lam: float, b: float, horizon: int = 24) -> Contract:
+        """The contract with this environment's cost floor."""
+        return Contract(lam=lam, b=b, horizon=horizon, cost_floor=self.cost_floor)
+
+    def check(self, episodes: Episodes) -> None:
+        """Refuse episodes that lack a series, or in which a value leaves the range that `sensitivity` covers."""
+        if not isinstance(episodes, Episodes):
+            raise TypeError(f"episodes must be tether.data.Episodes, got {type(episodes).__name__}")
+        missing = [name for name in self.series if name not in episodes.names]
+        if missing:
+            raise ValueError(
+                f"{type(self).__name__} needs the series {', '.join(self.series)}; "
+                f"{', '.join(missing)} missing from {episodes!r}"
+            )
+        for name, (lowest, highest) in self.limits().items():
+            values = episodes[name]
+            outside = np.argwhere((values < lowest) | (values > highest))
+            if outside.size:
+                place = tuple(int(i) for i in outside[0])
+                raise ValueError(
+                    f"{name} must be between {lowest:g} and {highest:g} for the constants of "
+                    f"{type(self).__name__} to hold; at (episode, round) {place} it is {values[place]:g}"
+                )

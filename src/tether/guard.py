@@ -1,0 +1,333 @@
+"""The online guard: between any learner and the plant, one call before each action and one after.
+
+Plain Python and NumPy: nothing here imports JAX. The mathematics is in the certificate; this file
+keeps the order of calls, deals with bad input and says why it did what it did.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tether import _scalar, _validate
+from tether.certificates import LipschitzCertificate, LipschitzState
+from tether.projection import NORMS, Norm, nearest_safe
+from tether.sensitivity import Geometric
+
+STATE_VERSION = 1
+
+
+class GuardMisuse(RuntimeError):
+    """The guard was called out of order; the plant was not touched and the guard's state is unchanged."""
+
+
+class PriorFailed(RuntimeError):
+    """The prior gave no usable action, so there is none to play; the round stays open for another try."""
+
+
+class AssumptionBreach(UserWarning):
+    """Something happened that the contract or the certificate rules out; the promise is void from here on."""
+
+
+class Reason(StrEnum):
+    """Why a decision is what it is."""
+
+    SAFE = "safe"
+    """The proposal is in the safe set and was played unchanged."""
+    TOO_FAR = "too far"
+    """The proposal is too far from the prior's action and was moved to the edge of the safe set."""
+    OUT_OF_BOUNDS = "out of bounds"
+    """The proposal violates the action bounds; the nearest safe action was played."""
+    INVALID_PROPOSAL = "invalid proposal"
+    """The proposal is NaN, infinite, ill-shaped or not a number; the prior's action was played."""
+    BREACH = "breach"
+    """An assumption was breached in this episode; the prior's action was played."""
+
+
+class Decision(NamedTuple):
+    """What the guard decided in one round, and why."""
+
+    round: int
+    """The round h, counted from 1."""
+    action: Any
+    """What to play: a float, or [n]."""
+    prior_action: Any
+    """What the prior would play in this state: a float, or [n]."""
+    proposal: Any
+    """What was proposed, as it came."""
+    deviation: float
+    """||action - prior_action||, action units (the paper's d_h)."""
+    radius: float
+    """The largest deviation that was safe, action units."""
+    margin: float
+    """How far below its bound the cumulative cost will be after this round, at least; cost units.
+    NaN once an assumption was breached, because nothing is certified then."""
+    intervened: bool
+    """Whether the action differs from the proposal."""
+    reason: Reason
+    """Why."""
+
+    def __str__(self) -> str:
+        verb = "kept" if not self.intervened else f"replaced ({self.reason})"
+        return (
+            f"round {self.round}: proposal {self.proposal} {verb}; action {self.action}, prior {self.prior_action}, "
+            f"deviation {self.deviation:.4g} of {self.radius:.4g} allowed, margin {self.margin:.4g}"
+        )
+
+
+@dataclass(frozen=True)
+class Breach:
+    """The first event of an episode that the assumptions rule out."""
+
+    round: int
+    """The round h in which it happened, counted from 1; the promise is certified before it, not from it on."""
+    detail: str
+    """What was seen and what was expected."""
+
+
+class Guard:
+    """Keeps whatever a learner proposes within the contract of its certificate.
+
+    Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
+    promise starts anew: it compares with the prior started from the state that the plant is in then.
+
+    Args:
+        certificate: The contract and what is known of the system.
+        prior: The trusted policy, `prior(observation) -> action`. It is called once in every `act`.
+        low: Lower bounds of the action, a number or [n]; None for none.
+        high: Upper bounds of the action, a number or [n]; None for none.
+        norm: The norm in which deviations are measured and for which the sensitivity holds.
+
+    Attributes:
+        counts: How often each `Reason` occurred since the guard was made.
+        breach: The assumption breach of this episode, or None.
+
+    Example:
+        >>> from tether import Contract, LipschitzCertificate, Sensitivity, geometric
+        >>> certificate = LipschitzCertificate(
+        ...     Contract(lam=0.5, b=1.0, horizon=3, cost_floor=1.0),
+        ...     Sensitivity(immediate=2.0, carried=1.0, perturbation=geometric(0.5)),
+        ... )
+        >>> guard = Guard(certificate, prior=lambda temperature: 20.0 - temperature, low=-10.0, high=10.0)
+        >>> decision = guard.act(18.0, proposal=9.0)
+        >>> round(decision.action, 6), decision.prior_action, str(decision.reason)
+        (2.75, 2.0, 'too far')
+        >>> guard.observe(1.2)
+        >>> guard.act(18.5, proposal=float("nan")).reason
+        <Reason.INVALID_PROPOSAL: 'invalid proposal'>
+    """
+
+    def __init__(
+        self,
+        certificate: LipschitzCertificate,
+        prior: Callable[[Any], Any],
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        norm: Norm = "l2",
+    ) -> None:
+        if not isinstance(certificate, LipschitzCertificate):
+            raise TypeError(f"certificate must be a tether certificate, got {certificate!r}")
+        if not callable(prior):
+            raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
+        _validate.choice("norm", norm, NORMS)
+        self.certificate = certificate
+        self.prior = prior
+        self.norm: Norm = norm
+        self._low, self._high = _bound("low", low, -math.inf), _bound("high", high, math.inf)
+        if not np.all(self._low <= self._high):
+            raise ValueError(f"low must not exceed high, got low={low!r}, high={high!r}")
+        # The action's shape, known from vector bounds or else from the prior's first action. An action of
+        # one number is handled as a float and given back in its own shape.
+        self._shape = np.broadcast_shapes(np.shape(low), np.shape(high)) or None
+        self._xp: Any = _scalar if isinstance(certificate.bounds.perturbation, Geometric) else np
+        self.counts: Counter[Reason] = Counter()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._state: LipschitzState = self.certificate.start(self._xp)
+        self._open_deviation: float | None = None
+        self.breach: Breach | None = None
+
+    @property
+    def round(self) -> int:
+        """The round that is open or comes next, counted from 1; horizon + 1 when the episode is over."""
+        return int(self._state.rounds) + 1
+
+    @property
+    def horizon(self) -> int:
+        """Number of rounds of an episode."""
+        return self.certificate.contract.horizon
+
+    def act(self, observation: Any, proposal: Any) -> Decision:
+        """Decide what to play in this round.
+
+        Args:
+            observation: What the prior needs to decide; handed to it unchanged.
+            proposal: The learner's action. Anything is accepted; what is not an action leads to the prior's.
+
+        Raises:
+            GuardMisuse: The last action has no observed cost yet, or the episode is over.
+            PriorFailed: The prior raised or returned something that is not an action.
+        """
+        if self._open_deviation is not None:
+            raise GuardMisuse(f"round {self.round} already has an action; call observe(cost) before the next act")
+        if self.round > self.horizon:
+            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
+
+        prior = self._ask_prior(observation)
+        wish = self._as_action(proposal)
+        state, breached = self._state, self._state.breached
+        radius = float(self.certificate.radius(state, self._xp))
+        if breached or wish is None:
+            action, deviation = prior, 0.0
+        else:
+            xp = _scalar if isinstance(prior, float) else np
+            action, deviation = nearest_safe(wish, prior, radius, self._low, self._high, self.norm, xp)
+        intervened = wish is None or not _equal(action, wish)
+        if breached:
+            reason = Reason.BREACH
+        elif wish is None:
+            reason = Reason.INVALID_PROPOSAL
+        elif not intervened:
+            reason = Reason.SAFE
+        else:
+            reason = Reason.TOO_FAR if _within(wish, self._low, self._high) else Reason.OUT_OF_BOUNDS
+        margin = math.nan if breached else float(self.certificate.margin(state, deviation))
+        self._open_deviation = deviation = float(deviation)
+        self.counts[reason] += 1
+        if self._shape == (1,):
+            action, prior = np.array([action]), np.array([prior])
+        return Decision(self.round, action, prior, proposal, deviation, radius, margin, intervened, reason)
+
+    def observe(self, cost: Any) -> None:
+        """Close the round with the cost that it had.
+
+        A cost that is not a finite number of at least the contract's floor is an assumption breach: it is
+        reported as an `AssumptionBreach` warning and in `breach`, and the episode goes on with the prior's actions.
+
+        Raises:
+            GuardMisuse: There is no open round.
+        """
+        if self._open_deviation is None:
+            raise GuardMisuse(f"round {self.round} has no action yet; call act(observation, proposal) first")
+        try:
+            number = float(cost)
+        except (TypeError, ValueError):
+            number = math.nan
+        round_now = self.round
+        accepted = self.certificate.accepts(number, _scalar)
+        self._state = self.certificate.update(self._state, self._open_deviation, number, self._xp)
+        self._open_deviation = None
+        if not accepted:
+            floor = self.certificate.contract.cost_floor
+            self._report(round_now, f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the prior, as plain numbers fit for JSON; valid in the middle of a round too."""
+        numbers = {name: np.asarray(value).tolist() for name, value in self._state._asdict().items()}
+        return {
+            "version": STATE_VERSION,
+            "certificate": self.certificate.to_dict(),
+            "low": _plain(self._low),
+            "high": _plain(self._high),
+            "norm": self.norm,
+            "shape": self._shape,
+            "state": numbers,
+            "open_deviation": self._open_deviation,
+            "breach": None if self.breach is None else asdict(self.breach),
+            "counts": {str(reason): count for reason, count in self.counts.items()},
+        }
+
+    @classmethod
+    def from_state_dict(cls, saved: dict[str, Any], prior: Callable[[Any], Any]) -> Guard:
+        """The guard that `state_dict` saved, with its prior; its decisions go on as if it had never stopped."""
+        if not isinstance(saved, dict) or saved.get("version") != STATE_VERSION:
+            came = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
+            raise ValueError(f"expected a guard state of version {STATE_VERSION}, got {came!r}")
+        try:
+            certificate = LipschitzCertificate.from_dict(saved["certificate"])
+            guard = cls(certificate, prior, saved["low"], saved["high"], saved["norm"])
+            state = LipschitzState(**saved["state"])
+            guard._state = state._replace(memory=np.array(state.memory)) if guard._xp is np else state
+            guard._shape = None if saved["shape"] is None else tuple(saved["shape"])
+            guard._open_deviation = saved["open_deviation"]
+            guard.breach = None if saved["breach"] is None else Breach(**saved["breach"])
+            guard.counts = Counter({Reason(reason): count for reason, count in saved["counts"].items()})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the guard state is incomplete or damaged: {error!r}") from error
+        return guard
+
+    def _ask_prior(self, observation: Any) -> Any:
+        """The prior's action, checked: a float, or [n] for more than one number."""
+        try:
+            answer = self.prior(observation)
+        except Exception as error:
+            self._report(self.round, f"the prior raised {error!r}")
+            raise PriorFailed(f"round {self.round}: the prior raised {error!r}; no action is known to be safe") from error
+        if self._shape is None:
+            self._shape = np.shape(answer)
+        action = self._as_action(answer)
+        if action is None:
+            expected = f"a finite action of shape {self._shape}"
+            self._report(self.round, f"the prior returned {answer!r}, not {expected}")
+            raise PriorFailed(f"round {self.round}: the prior returned {answer!r}, expected {expected}")
+        if not _within(action, self._low, self._high):
+            self._report(self.round, f"the prior returned {answer!r}, outside the bounds {self._low} to {self._high}")
+            clipped = np.clip(action, self._low, self._high)
+            return float(clipped) if isinstance(action, float) else clipped
+        return action
+
+    def _as_action(self, value: Any) -> Any:
+        """`value` as a finite float or [n] array of this guard's shape, or None if it is no such thing."""
+        try:
+            if self._shape == ():
+                number = float(value)
+                return number if math.isfinite(number) else None
+            array = np.asarray(value, dtype=float)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if array.shape != self._shape or not np.all(np.isfinite(array)):
+            return None
+        return float(array.item()) if array.size == 1 else array
+
+    def _report(self, round_now: int, detail: str) -> None:
+        self._state = self._state._replace(breached=True)
+        if self.breach is None:
+            self.breach = Breach(round_now, detail)
+        warnings.warn(
+            f"round {round_now}: {detail}; the episode goes on with the prior's actions and the promise is not certified",
+            AssumptionBreach,
+            stacklevel=3,
+        )
+
+
+def _bound(name: str, given: ArrayLike | None, default: float) -> Any:
+    """One side of the action box: a float where one number says it, else [n]."""
+    bound = np.asarray(default if given is None else given, dtype=float)
+    if bound.ndim > 1 or np.any(np.isnan(bound)):
+        raise ValueError(f"{name} must be a number or a vector of numbers, got {given!r}")
+    return bound.item() if bound.size == 1 else bound
+
+
+def _plain(bound: Any) -> Any:
+    """A bound fit for JSON, which knows no infinity: None stands for it where there is no bound at all."""
+    return None if np.all(np.isinf(bound)) else np.asarray(bound).tolist()
+
+
+def _within(action: Any, low: Any, high: Any) -> bool:
+    if isinstance(action, float) and isinstance(low, float):
+        return bool(low <= action <= high)
+    return bool(np.all((low <= action) & (action <= high)))
+
+
+def _equal(first: Any, second: Any) -> bool:
+    return bool(first == second) if isinstance(first, float) else bool(np.array_equal(first, second))

@@ -1,0 +1,1 @@
+"""Compiled rollouts and learners (JAX)."""

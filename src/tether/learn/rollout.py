@@ -1,0 +1,149 @@
+"""Compiled, batched episodes: any policy, with or without the guard in the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tether import _validate
+from tether.certificates import LipschitzCertificate
+from tether.data.episodes import Episodes
+from tether.envs.base import Env
+from tether.learn import trees as _trees  # noqa: F401  (registers certificates as PyTrees)
+from tether.projection import length, nearest_safe
+from tether.run import Run
+
+Policy = Callable[[Any, Any], Any]
+Precision = Literal["float64", "float32"]
+Record = Literal["all", "outcomes"]
+
+
+def rollout(
+    env: Env,
+    policy: Policy,
+    episodes: Episodes,
+    certificate: LipschitzCertificate | None = None,
+    *,
+    seed: int = 0,
+    precision: Precision = "float64",
+    record: Record = "all",
+) -> Run:
+    """Play every episode with `policy`, through the guard if there is a certificate.
+
+    One compiled scan over the rounds, batched over the episodes. Another policy of the same structure (an
+    `equinox.Module` with other weights), another (lam, b) or other episodes of the same shape compile nothing anew.
+
+    Args:
+        env: The system.
+        policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o].
+        episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
+        certificate: The guard's certificate; None to play unguarded (actions are clipped to the box).
+        seed: Seed of the keys that the policy gets, a different one each round of each episode.
+        precision: Floating-point type of the computation. Audits that claim the promise use float64.
+        record: `"all"` fields of the `Run`, or `"outcomes"`: rewards and costs only, for very large batches.
+
+    Example:
+        >>> import tether
+        >>> env = tether.envs.Carbon()
+        >>> episodes = tether.data.synthetic_carbon(seed=0, n=100)
+        >>> contract = env.contract(lam=1.0, b=1.0)
+        >>> certificate = tether.LipschitzCertificate(contract, env.sensitivity)
+        >>> idle = lambda observation, key: 0.0
+        >>> prior = tether.rollout(env, env.prior, episodes)
+        >>> tether.audit(tether.rollout(env, idle, episodes), prior, contract).violation_rate
+        1.0
+        >>> tether.audit(tether.rollout(env, idle, episodes, certificate), prior, contract).violation_rate
+        0.0
+    """
+    env.check(episodes)
+    if not callable(policy):
+        raise TypeError(f"policy must be callable as policy(observation, key) -> action, got {policy!r}")
+    if certificate is not None and certificate.contract.horizon != episodes.horizon:
+        raise ValueError(
+            f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
+            f"the episodes have {episodes.horizon}"
+        )
+    _validate.choice("precision", precision, get_args(Precision))
+    _validate.choice("record", record, get_args(Record))
+    with jax.enable_x64(precision == "float64"):
+        # Rounds first, so that a round's values of all episodes lie side by side.
+        drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.series}
+        numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=precision), certificate)
+        played = _play(env, policy, drawn, numbers, seed, record)
+        return Run(**{name: _to_numpy(values, name) for name, values in played.items()})
+
+
+def _to_numpy(values: Any, name: str) -> Any:
+    array = np.asarray(values)
+    return array if name == "breached" else np.swapaxes(array, 0, 1)
+
+
+@eqx.filter_jit
+def _play(
+    env: Env, policy: Policy, drawn: Any, certificate: LipschitzCertificate | None, seed: Any, record: Record
+) -> dict[str, Any]:
+    count = jax.tree.leaves(drawn)[0].shape[1]
+    keys = jax.random.split(jax.random.key(seed), count)
+    play_round = jax.vmap(lambda carry, now, key: _round(env, policy, certificate, carry, now, key))
+
+    def rounds(carry: Any, drawn_now: Any) -> tuple[Any, Any]:
+        index, inner = carry
+        inner, seen = play_round(inner, drawn_now, jax.vmap(lambda key: jax.random.fold_in(key, index))(keys))
+        if record == "outcomes":
+            seen = {name: seen[name] for name in ("rewards", "costs")}
+        return (index + 1, inner), seen
+
+    zero = jnp.zeros(count)
+    memory = None if certificate is None else jax.vmap(lambda z: certificate.start(jnp, z))(zero)
+    state = jax.tree.map(lambda number: number + zero, env.initial())
+    (_, (_, memory)), seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
+    if record == "all" and memory is not None:
+        seen["breached"] = memory.breached
+    return seen
+
+
+def _round(
+    env: Env, policy: Policy, certificate: LipschitzCertificate | None, carry: Any, drawn: Any, key: Any
+) -> tuple[Any, dict[str, Any]]:
+    """One round of one episode."""
+    state, memory = carry
+    observation = env.observe(state, drawn)
+    proposal = _shaped(env, policy(observation, key), observation.dtype)
+    prior = _shaped(env, env.prior(observation), observation.dtype)
+    if certificate is None:
+        radius, margin = jnp.inf, jnp.nan
+        action = jnp.clip(proposal, env.low, env.high)
+        deviation = length(action - prior, env.norm, jnp)
+    else:
+        radius = certificate.radius(memory, jnp)
+        action, deviation = nearest_safe(proposal, prior, radius, env.low, env.high, env.norm, jnp)
+        margin = jnp.where(memory.breached, jnp.nan, certificate.margin(memory, deviation))
+    state, reward, cost = env.step(state, drawn, action)
+    if certificate is not None:
+        memory = certificate.update(memory, deviation, cost, jnp)
+    seen = {
+        "rewards": reward,
+        "costs": cost,
+        "actions": action,
+        "proposals": proposal,
+        "prior_actions": prior,
+        "observations": observation,
+        "deviations": deviation,
+        "radii": jnp.asarray(radius),
+        "margins": jnp.asarray(margin),
+    }
+    return (state, memory), seen
+
+
+def _shaped(env: Env, action: Any, dtype: Any) -> Any:
+    array = jnp.asarray(action, dtype=dtype)
+    if array.size != int(np.prod(env.action_shape)):
+        raise ValueError(
+            f"an action of {type(env).__name__} has shape {env.action_shape}, the policy returned {array.shape}"
+        )
+    return jnp.reshape(array, env.action_shape)

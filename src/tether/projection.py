@@ -1,0 +1,137 @@
+"""Euclidean projection on the safe set: a norm ball around the prior's action, cut by the action box."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Literal
+
+import numpy as np
+
+from tether import _validate
+
+Norm = Literal["l1", "l2", "linf"]
+NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
+
+
+def length(vector: Any, norm: Norm, xp: Any = np) -> Any:
+    """The norm of `vector` over its last axis; the absolute value of a scalar."""
+    size = abs(vector)
+    if getattr(size, "ndim", 0) == 0:
+        return size
+    if norm == "l1":
+        return xp.sum(size, axis=-1)
+    if norm == "linf":
+        return xp.max(size, axis=-1)
+    # Scaled by the largest entry, so that neither tiny nor huge deviations are lost.
+    largest = xp.max(size, axis=-1)
+    scale = xp.where(largest > 0.0, largest, 1.0)
+    squares = xp.sum((size / scale[..., None]) ** 2, axis=-1)
+    return largest * xp.sqrt(xp.where(largest > 0.0, squares, 1.0))
+
+
+def project(
+    proposal: Any, center: Any, radius: Any, low: Any = None, high: Any = None, norm: Norm = "l2", xp: Any = np
+) -> Any:
+    """The point nearest to `proposal` (Euclidean) in {||a - center|| <= radius} and {low <= a <= high}.
+
+    Exact for each norm: sorting finds the piece of the piecewise linear (`l1`) or quadratic (`l2`) equation
+    that holds the solution. The result is rounded towards the centre, so that it is in the set in floating point too.
+
+    Args:
+        proposal: [..., n] where you would like to be; or a scalar.
+        center: [..., n] centre of the ball, inside the box.
+        radius: [...] radius of the ball, at least 0 (infinite: no ball).
+        low: Lower bounds of the box, broadcast to [..., n]; None for none.
+        high: Upper bounds of the box, broadcast to [..., n]; None for none.
+        norm: The norm of the ball: `"l1"`, `"l2"` or `"linf"`. It makes no difference for scalars.
+        xp: Array namespace to compute in.
+
+    Returns:
+        [..., n] the projection.
+
+    Example:
+        >>> project(np.array([3.0, 4.0]), np.zeros(2), 1.0).round(6).tolist()
+        [0.6, 0.8]
+        >>> project(np.array([3.0, 4.0]), np.zeros(2), 1.0, high=0.7).round(6).tolist()
+        [0.7, 0.7]
+        >>> project(np.array([3.0, 4.0]), np.zeros(2), 1.0, norm="l1").round(6).tolist()
+        [0.0, 1.0]
+    """
+    low = -math.inf if low is None else low
+    high = math.inf if high is None else high
+    scalar = getattr(center, "ndim", 0) == 0
+    inward = _epsilon(center) * (8.0 if scalar else 8.0 + center.shape[-1])
+    reach = xp.maximum(radius * (1.0 - inward) - inward * length(center, norm, xp), 0.0)
+    if not scalar:
+        reach = xp.asarray(reach)[..., None]
+    if scalar or norm == "linf":
+        return xp.minimum(xp.maximum(proposal, xp.maximum(center - reach, low)), xp.minimum(center + reach, high))
+    _validate.choice("norm", norm, NORMS)
+
+    wish = xp.minimum(xp.maximum(proposal, low), high)
+    inside = length(wish - center, norm, xp)[..., None] <= reach
+    # From here on in the orthant of the step: 0 <= taken <= room, as near as possible to `asked`.
+    step = proposal - center
+    room = xp.where(step >= 0.0, high - center, center - low)
+    # Where everything fits the ball there is nothing to shrink; the stand-in keeps gradients finite.
+    shrink = _shrink_l1 if norm == "l1" else _shrink_l2
+    taken = shrink(xp.where(inside, 1.0, abs(step)), room, xp.where(inside, 0.5, reach), xp)
+    boundary = center + xp.where(step >= 0.0, taken, -taken)
+    return xp.where(inside, wish, xp.minimum(xp.maximum(boundary, low), high))
+
+
+def nearest_safe(
+    proposal: Any, prior: Any, radius: Any, low: Any, high: Any, norm: Norm, xp: Any = np
+) -> tuple[Any, Any]:
+    """The action to play and its deviation: the projection, or the prior where the proposal is not finite.
+
+    Shapes are those of `project`. The deviation is measured on the action as rounded, and never exceeds the radius.
+    """
+    usable = xp.isfinite(proposal - prior)
+    if getattr(prior, "ndim", 0) > 0:
+        usable = xp.all(usable, axis=-1, keepdims=True)
+    action = project(xp.where(usable, proposal, prior), prior, radius, low, high, norm, xp)
+    return action, length(action - prior, norm, xp)
+
+
+def _shrink_l1(asked: Any, room: Any, reach: Any, xp: Any) -> Any:
+    """The z = clip(asked - t, 0, room) with sum(z) = reach: t from the sorted kinks of that sum."""
+    kinks = xp.sort(xp.concat([asked, xp.maximum(asked - room, 0.0)], axis=-1), axis=-1)
+    sums = xp.sum(_taken_l1(asked[..., None, :], room[..., None, :], kinks[..., :, None], xp), axis=-1)
+    # The sum falls as t grows; the solution is between the last kink where it is still >= reach and the next.
+    place = xp.maximum(xp.sum(xp.astype(sums >= reach, xp.int32), axis=-1, keepdims=True) - 1, 0)
+    here = xp.take_along_axis(kinks, place, axis=-1)
+    excess = xp.maximum(xp.take_along_axis(sums, place, axis=-1) - reach, 0.0)
+    active = xp.sum(xp.where((asked > here) & (asked - room <= here), 1.0, 0.0), axis=-1, keepdims=True)
+    return _taken_l1(asked, room, here + excess / xp.maximum(active, 1.0), xp)
+
+
+def _taken_l1(asked: Any, room: Any, threshold: Any, xp: Any) -> Any:
+    return xp.minimum(xp.maximum(asked - threshold, 0.0), room)
+
+
+def _shrink_l2(asked: Any, room: Any, reach: Any, xp: Any) -> Any:
+    """The z = min(t * asked, room) with ||z|| = reach.
+
+    With the entries sorted by the t at which they meet the box and the first s of them held there, the squared norm is
+    held_s + t^2 free_s. For every s that is at least the true one, and for one s it is equal: the largest solution is t.
+    """
+    asked = asked / xp.max(asked, axis=-1, keepdims=True)
+    meets = xp.where(asked > 0.0, room / xp.where(asked > 0.0, asked, 1.0), math.inf)
+    order = xp.argsort(meets, axis=-1)
+    sorted_room = xp.take_along_axis(xp.minimum(room, 2.0 * reach), order, axis=-1)
+    sorted_asked = xp.take_along_axis(asked, order, axis=-1)
+    held = xp.cumulative_sum(sorted_room**2, axis=-1) - sorted_room**2
+    free = xp.flip(xp.cumulative_sum(xp.flip(sorted_asked, axis=-1) ** 2, axis=-1), axis=-1)
+    possible = (reach**2 > held) & (free > 0.0)
+    squared = xp.where(possible, (reach**2 - held) / xp.where(possible, free, 1.0), 1.0)
+    t = xp.max(xp.where(possible, xp.sqrt(squared), 0.0), axis=-1, keepdims=True)
+    taken = xp.minimum(t * asked, room)
+    # The norm can exceed the reach by round-off only.
+    norm = xp.maximum(length(taken, "l2", xp)[..., None], reach)
+    return taken * xp.where(norm > 0.0, reach / xp.where(norm > 0.0, norm, 1.0), 0.0)
+
+
+def _epsilon(number: Any) -> float:
+    return float(np.finfo(number.dtype).eps) if hasattr(number, "dtype") else sys.float_info.epsilon
