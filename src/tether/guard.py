@@ -167,6 +167,12 @@ class Guard:
         """Number of rounds of an episode."""
         return self.certificate.contract.horizon
 
+    @property
+    def features(self) -> tuple[float, float, float]:
+        """(allowance, margin, carried deviation) before the coming round; see the certificate's `features`."""
+        allowance, margin, carried = self.certificate.features(self._state, self._xp)
+        return float(allowance), float(margin), float(carried)
+
     def act(self, observation: Any, proposal: Any) -> Decision:
         """Decide what to play in this round.
 

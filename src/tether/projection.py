@@ -76,7 +76,11 @@ def project(
     room = xp.where(step >= 0.0, high - center, center - low)
     # Where everything fits the ball there is nothing to shrink; the stand-in keeps gradients finite.
     shrink = _shrink_l1 if norm == "l1" else _shrink_l2
-    taken = shrink(xp.where(inside, 1.0, abs(step)), room, xp.where(inside, 0.5, reach), xp)
+    reach = xp.where(inside, 0.5, reach)
+    taken = shrink(xp.where(inside, 1.0, abs(step)), room, reach, xp)
+    # The length can exceed the reach by round-off only; what does is cut.
+    excess = xp.maximum(length(taken, norm, xp)[..., None], reach)
+    taken = taken * xp.where(excess > 0.0, reach / xp.where(excess > 0.0, excess, 1.0), 0.0)
     boundary = center + xp.where(step >= 0.0, taken, -taken)
     return xp.where(inside, wish, xp.minimum(xp.maximum(boundary, low), high))
 
@@ -86,7 +90,7 @@ def nearest_safe(
 ) -> tuple[Any, Any]:
     """The action to play and its deviation: the projection, or the prior where the proposal is not finite.
 
-    Shapes are those of `project`. The deviation is measured on the action as rounded, and never exceeds the radius.
+    Shapes are those of `project`. The deviation is that of the action as rounded, and never exceeds the radius.
     """
     usable = xp.isfinite(proposal - prior)
     if getattr(prior, "ndim", 0) > 0:
@@ -127,10 +131,7 @@ def _shrink_l2(asked: Any, room: Any, reach: Any, xp: Any) -> Any:
     possible = (reach**2 > held) & (free > 0.0)
     squared = xp.where(possible, (reach**2 - held) / xp.where(possible, free, 1.0), 1.0)
     t = xp.max(xp.where(possible, xp.sqrt(squared), 0.0), axis=-1, keepdims=True)
-    taken = xp.minimum(t * asked, room)
-    # The norm can exceed the reach by round-off only.
-    norm = xp.maximum(length(taken, "l2", xp)[..., None], reach)
-    return taken * xp.where(norm > 0.0, reach / xp.where(norm > 0.0, norm, 1.0), 0.0)
+    return xp.minimum(t * asked, room)
 
 
 def _epsilon(number: Any) -> float:

@@ -16,6 +16,7 @@ the compiled rollout (`jax.numpy`) run this same code.
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
@@ -68,7 +69,7 @@ class LipschitzCertificate:
         0.129
         >>> state = certificate.update(state, deviation=0.1, cost=2.0)
         >>> round(float(certificate.radius(state)), 4)
-        0.1488
+        0.12...
     """
 
     contract: Contract
@@ -85,9 +86,10 @@ class LipschitzCertificate:
 
     def start(self, xp: Any = np, zero: Any = 0.0) -> LipschitzState:
         """The state before the first round; `zero` carries the number type that later states have."""
-        earned = zero if self.rule == "tight" else zero + self.contract.earned
+        earned = zero + self.contract.earned
         memory = self.bounds.perturbation.empty(self.contract.horizon, xp, zero)
-        return LipschitzState(zero, earned, zero, memory, earned, zero > 0.0)
+        allowance = zero if self.rule == "tight" else earned
+        return LipschitzState(zero, allowance, zero, memory, earned, zero > 0.0)
 
     def total(self, state: LipschitzState, xp: Any = np) -> Any:
         """Gamma_{h,h}, cost per action: all that a unit deviation in the coming round can ever cost."""
@@ -120,6 +122,16 @@ class LipschitzCertificate:
         contract, bounds = self.contract, self.bounds
         spent = bounds.carried * bounds.perturbation.felt(state.memory) + bounds.immediate * deviation
         return state.surplus + contract.earned + state.rounds * contract.b - spent
+
+    def features(self, state: LipschitzState, xp: Any = np) -> tuple[Any, Any, Any]:
+        """The state as a learner can use it, before the coming round: (allowance, margin, carried deviation).
+
+        The allowance is what may be spent on this round's deviation, radius * Gamma, cost units; the margin is how far
+        below its bound J_h stays if the prior is played; the carried deviation is what earlier deviations are felt as
+        now, action units. Together with the round they determine the safe set of rules `paper` and `released`.
+        """
+        allowance = self.radius(state, xp) * self.total(state, xp)
+        return allowance, self.margin(state, 0.0), self.bounds.perturbation.felt(state.memory)
 
     def accepts(self, cost: Any, xp: Any = np) -> Any:
         """Whether a cost is one that the contract allows at all: finite and not below the floor."""
@@ -176,7 +188,12 @@ class LipschitzCertificate:
         return cls(Contract(**description["contract"]), Sensitivity(**bounds), description["rule"])
 
     def _unit_round_off(self, number: Any) -> float:
-        """Relative error that a sum over the whole horizon can have gathered, generously."""
+        """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic.
+
+        It covers the guard's own sums over the horizon, and a plant whose states are up to about 10^5 times larger than
+        its costs, so that its costs are differences of large numbers: 1e-9 in float64, 2e-5 in float32.
+        """
         epsilon = float(np.finfo(number.dtype).eps) if hasattr(number, "dtype") else sys.float_info.epsilon
         horizon = self.contract.horizon
-        return epsilon * (4.0 * (horizon + 16.0) + self.bounds.perturbation.round_off_growth(horizon))
+        own = epsilon * (4.0 * (horizon + 16.0) + self.bounds.perturbation.round_off_growth(horizon))
+        return max(own, math.sqrt(epsilon) / 16.0)

@@ -50,8 +50,8 @@ class Carbon(Env):
         >>> env = Carbon()
         >>> env.sensitivity
         Sensitivity(immediate=31.0, carried=2.875, perturbation=Geometric(rho=0.25, scale=1.0))
-        >>> env.prior([4.0, 2.0, 0.0, 0.8])  # demand 4, backlog 0.8
-        6.0
+        >>> env.prior([4.0, 2.0, 0.0, 0.4])  # demand 4, backlog 0.4
+        5.5
     """
 
     series: ClassVar[tuple[str, ...]] = ("demand", "renewables", "efficiency_noise", "drop_rate")

@@ -100,7 +100,7 @@ def _play(
 
     zero = jnp.zeros(count)
     memory = None if certificate is None else jax.vmap(lambda z: certificate.start(jnp, z))(zero)
-    state = jax.tree.map(lambda number: number + zero, env.initial())
+    state = jax.tree.map(lambda number: jnp.tile(jnp.asarray(number, zero.dtype), (count, *[1] * np.ndim(number))), env.initial())
     (_, (_, memory)), seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
     if record == "all" and memory is not None:
         seen["breached"] = memory.breached

@@ -12,7 +12,7 @@ import jax
 
 from tether.certificates import LipschitzCertificate
 from tether.contract import Contract
-from tether.sensitivity import Sensitivity, Table
+from tether.sensitivity import Geometric, Sensitivity, Table
 
 
 def _register(cls: type, numbers: tuple[str, ...], fixed: tuple[str, ...]) -> None:
@@ -29,6 +29,7 @@ def _register(cls: type, numbers: tuple[str, ...], fixed: tuple[str, ...]) -> No
 
 
 _register(Contract, numbers=("lam", "b", "cost_floor"), fixed=("horizon",))
+_register(Geometric, numbers=(), fixed=("rho", "scale", "_log_rho"))
 _register(Table, numbers=("values", "sums"), fixed=())
 _register(Sensitivity, numbers=("immediate", "carried", "perturbation"), fixed=())
 _register(LipschitzCertificate, numbers=("contract", "bounds"), fixed=("rule",))

@@ -1,0 +1,1 @@
+"""What is run, where its results go and how they look."""

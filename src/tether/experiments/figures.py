@@ -1,0 +1,71 @@
+"""Figures, drawn without a display and readable in print: one style, one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from tether.experiments.output import complete_file
+
+if TYPE_CHECKING:
+    from tether.audit import Audit
+
+# Okabe and Ito's palette, told apart with every kind of colour vision.
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+
+_STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "tether",
+}
+
+
+def new_figure(width: float, height: float, columns: int = 1, rows: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure in the house style, sizes in inches, and its array of axes [rows, columns]."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, **options)
+    return figure, axes
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Save a figure as .png, .svg or .pdf."""
+    target = Path(path)
+    if target.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"a figure is saved as .png, .svg or .pdf, got {str(path)!r}")
+    with mpl.rc_context(_STYLE), complete_file(target) as draft:
+        figure.savefig(draft, dpi=160)
+
+
+def draw_share_of_bound(axis: Any, audit: Audit, color: str, label: str) -> None:
+    """Cumulative cost as a share of its bound: median, range of the middle 90 %, and the worst episode."""
+    share = audit.cumulative_costs / audit.bounds
+    rounds = np.arange(1, share.shape[1] + 1)
+    low, middle, high = np.quantile(share, [0.05, 0.5, 0.95], axis=0)
+    axis.fill_between(rounds, low, high, color=color, alpha=0.2, linewidth=0)
+    axis.plot(rounds, middle, color=color, label=label)
+    axis.plot(rounds, share[np.argmax(np.max(share, axis=1))], color=color, linestyle=":", linewidth=1.2)
+
+
+def audit_figure(audit: Audit) -> Figure:
+    """The figure of one audit."""
+    figure, axes = new_figure(5.5, 3.4)
+    axis = axes[0, 0]
+    draw_share_of_bound(axis, audit, BLUE, "median, with the middle 90 %; dotted: worst episode")
+    axis.axhline(1.0, color=RED, linewidth=1.2, label="the bound")
+    axis.set_xlabel("round h")
+    axis.set_ylabel("cumulative cost / its bound")
+    verdict = "kept in every round" if audit.holds else f"broken in {audit.violation_rate:.1%} of the episodes"
+    axis.set_title(f"lam = {audit.contract.lam:g}, b = {audit.contract.b:g}: the promise is {verdict}", loc="left")
+    axis.set_ylim(bottom=0.0)
+    axis.legend(loc="best")
+    return figure

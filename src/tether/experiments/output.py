@@ -1,0 +1,64 @@
+"""Files that are either complete or not there: written beside their place and then moved into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def prepare_folder(path: str | Path) -> Path:
+    """The folder for results, made if it is not there."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; --out must be a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def complete_file(path: str | Path) -> Iterator[Path]:
+    """A path to write to; it becomes `path` if the block ends well and disappears if it does not."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}-", suffix=target.suffix)
+    os.close(handle)
+    draft = Path(name)
+    try:
+        yield draft
+        draft.chmod(0o644)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write `content` as JSON; NumPy numbers and arrays are written as plain numbers and lists."""
+    with complete_file(path) as draft:
+        draft.write_text(json.dumps(content, indent=2, default=_plain, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """What a reader needs to get the same results: the command and the versions."""
+    packages = ("tether-rl", "numpy", "jax", "jaxlib", "equinox")
+    return {
+        "command": command,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "versions": {name: metadata.version(name) for name in packages},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")
