@@ -37,7 +37,7 @@ format: $(VENV)/.dev ## Format the code in place
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## Measure the guard and the rollout against their yardsticks
-	$(BIN)/tether bench guard --out out/bench
+	$(BIN)/tether bench guard --out out/bench/guard
 
 clean: ## Remove the virtual environment and everything that was made
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adversary import HostileSystem, draw, hostile_policy
 
 import tether
+from adversary import HostileSystem, draw, hostile_policy
 
 RULES = ("paper", "released", "tight")
 
@@ -21,7 +21,9 @@ SYSTEMS = {
     "any p": HostileSystem(gains=(0.5, 1.6, 1.3, 0.2, 0.9, 0.1, 1.1, 0.7, 1.5, 0.3), actions=3),
     "one round": HostileSystem(gains=(0.5,)),
     "no floor, box, l1": HostileSystem(gains=(0.9,) * 12, floor=0.0, bound=2.0, ball="l1", actions=3),
-    "steep, box, linf": HostileSystem(gains=(0.7,) * 12, cost_slope=40.0, bound=0.5, ball="linf", prior_slope=2.0),
+    "steep, box, linf": HostileSystem(
+        gains=(0.7,) * 12, cost_slope=40.0, bound=0.5, ball="linf", prior_slope=2.0
+    ),
     "long": HostileSystem(gains=(0.97,) * 300, states=1, actions=1),
 }
 
@@ -85,7 +87,9 @@ LOOSER = {
     "radius": None,
     "immediate": lambda bounds: dataclasses.replace(bounds, immediate=bounds.immediate / 1.05),
     "carried": lambda bounds: dataclasses.replace(bounds, carried=bounds.carried / 1.05),
-    "rho": lambda bounds: dataclasses.replace(bounds, perturbation=tether.geometric(bounds.perturbation.rho / 1.05)),
+    "rho": lambda bounds: dataclasses.replace(
+        bounds, perturbation=tether.geometric(bounds.perturbation.rho / 1.05)
+    ),
 }
 
 
@@ -101,13 +105,17 @@ def test_five_percent_of_slack_given_away_breaks_the_promise(rule, loosened, mon
         )
     elif loosened != "floor":
         bounds = LOOSER[loosened](bounds)
-    episodes = draw(env, 2_000, np.random.default_rng(2), policies=("worst corner", "spend late", "save and strike"))
+    episodes = draw(
+        env, 2_000, np.random.default_rng(2), policies=("worst corner", "spend late", "save and strike")
+    )
     prior = tether.rollout(env, env.prior, episodes)
     claimed = dataclasses.replace(contract, cost_floor=1.05) if loosened == "floor" else contract
     certificate = tether.LipschitzCertificate(claimed, bounds, rule)
     if loosened == "floor":
         # The guard would see a cost below its floor and stop; here only the arithmetic is looked at.
-        monkeypatch.setattr(tether.LipschitzCertificate, "accepts", lambda self, cost, xp=np: xp.isfinite(cost))
+        monkeypatch.setattr(
+            tether.LipschitzCertificate, "accepts", lambda self, cost, xp=np: xp.isfinite(cost)
+        )
     run = tether.rollout(env, hostile_policy(env), episodes, certificate)
     verdict = tether.audit(run, prior, contract)
     assert verdict.violation_rate > 0.05
@@ -137,7 +145,10 @@ def test_gradient_ascent_on_the_violation_finds_none(rule, name):
     assert np.isfinite(end)
     assert end > start  # the search did search
     attack = tether.data.Episodes(
-        {name: drawn[name] if name != "script" else np.swapaxes(np.asarray(script), 0, 1) for name in env.series}
+        {
+            name: drawn[name] if name != "script" else np.swapaxes(np.asarray(script), 0, 1)
+            for name in env.series
+        }
     )
     assert tether.audit(play(env, attack), prior, contract).violation_rate > 0.5
     verdict = tether.audit(play(env, attack, certificate), prior, contract)

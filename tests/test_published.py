@@ -74,7 +74,9 @@ def test_the_published_rl_network_earns_more_and_breaks_the_promise(shared, env,
 
 @pytest.mark.parametrize("method", ["acrl", "rl_acd"])
 @pytest.mark.parametrize(("place", "lam"), list(enumerate(LAMBDAS)))
-def test_rule_released_gives_the_published_numbers(method, place, lam, shared, env, episodes, prior, published):
+def test_rule_released_gives_the_published_numbers(
+    method, place, lam, shared, env, episodes, prior, published
+):
     contract = env.contract(lam=float(lam), b=2.0)
     certificate = tether.LipschitzCertificate(contract, env.sensitivity, rule="released")
     name = "rl" if method == "rl_acd" else f"acrl_lambda{lam}_b2"

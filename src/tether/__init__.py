@@ -14,11 +14,12 @@ from tether.certificates import LipschitzCertificate
 from tether.contract import Contract
 from tether.guard import AssumptionBreach, Breach, Decision, Guard, GuardMisuse, PriorFailed, Reason
 from tether.projection import project
+from tether.run import Run
 from tether.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
     from tether import data, envs
-    from tether.learn.rollout import Run, rollout
+    from tether.learn.rollout import rollout
 
 __version__ = "0.1.0"
 
@@ -44,12 +45,10 @@ __all__ = [
     "table",
 ]
 
-_LAZY = {"Run": "tether.learn.rollout", "rollout": "tether.learn.rollout"}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name == "rollout":
+        return importlib.import_module("tether.learn.rollout").rollout
     if name in ("data", "envs"):
         return importlib.import_module(f"tether.{name}")
     raise AttributeError(f"module 'tether' has no attribute {name!r}")

@@ -25,6 +25,9 @@ class Audit:
     """[N, H] J_h of the audited policy."""
     bounds: NDArray[np.float64]
     """[N, H] (1 + lam) J_h(prior) + h b."""
+    round_off: float
+    """Relative round-off of the costs as they came. Two compiled programs that compute the same costs can differ by
+    that much, so that a cost above its bound by no more than this share of it is a tie, not a violation."""
 
     @property
     def margins(self) -> NDArray[np.float64]:
@@ -34,7 +37,7 @@ class Audit:
     @property
     def violations(self) -> NDArray[np.bool_]:
         """[N, H] where the promise is broken; a cost that is not a number breaks it."""
-        return ~(self.margins >= 0.0)
+        return ~(self.margins >= -self.round_off * self.bounds)
 
     @property
     def violation_rate(self) -> float:
@@ -62,7 +65,8 @@ class Audit:
         count, horizon = self.cumulative_costs.shape
         contract = self.contract
         lines = [
-            f"Promise: J_h <= (1 + {contract.lam:g}) J_h(prior) + {contract.b:g} h, {count} episodes of {horizon} rounds",
+            f"Promise: J_h <= (1 + {contract.lam:g}) J_h(prior) + {contract.b:g} h",
+            f"Checked: {count} episodes of {horizon} rounds",
             f"Verdict: {'KEPT in every round' if self.holds else 'BROKEN'}",
             f"  episodes in violation   {np.any(self.violations, axis=1).sum()} of {count} ({self.violation_rate:.2%})",
             f"  worst margin            {self.worst_margin:.6g} (cost units; negative is a violation)",
@@ -105,13 +109,21 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract) -> Audit:
     """
     costs, prior_costs = _costs("run", run, contract), _costs("prior", prior, contract)
     if costs.shape != prior_costs.shape:
-        raise ValueError(f"run and prior must be the same episodes, got costs {costs.shape} and {prior_costs.shape}")
+        raise ValueError(
+            f"run and prior must be the same episodes, got costs {costs.shape} and {prior_costs.shape}"
+        )
     rounds = np.arange(1, contract.horizon + 1)
-    return Audit(contract, np.cumsum(costs, axis=1), contract.bound(np.cumsum(prior_costs, axis=1), rounds))
+    bounds = contract.bound(np.cumsum(prior_costs, axis=1, dtype=np.float64), rounds)
+    round_off = 64.0 * float(max(np.finfo(costs.dtype).eps, np.finfo(prior_costs.dtype).eps))
+    return Audit(contract, np.cumsum(costs, axis=1, dtype=np.float64), bounds, round_off)
 
 
-def _costs(name: str, run: Any, contract: Contract) -> NDArray[np.float64]:
-    costs = np.asarray(getattr(run, "costs", run), dtype=np.float64)
+def _costs(name: str, run: Any, contract: Contract) -> NDArray[np.floating]:
+    costs = np.asarray(getattr(run, "costs", run))
+    if not np.issubdtype(costs.dtype, np.floating):
+        costs = costs.astype(np.float64)
     if costs.ndim != 2 or len(costs) == 0 or costs.shape[1] != contract.horizon:
-        raise ValueError(f"{name} must hold costs [N, {contract.horizon}] with N >= 1, got shape {costs.shape}")
+        raise ValueError(
+            f"{name} must hold costs [N, {contract.horizon}] with N >= 1, got shape {costs.shape}"
+        )
     return costs

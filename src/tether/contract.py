@@ -25,7 +25,7 @@ class Contract:
         >>> contract = Contract(lam=2.0, b=2.0, horizon=24, cost_floor=1.0)
         >>> contract.earned
         4.0
-        >>> contract.bound(prior_cost=10.0, round=3)
+        >>> contract.bound(prior_cost=10.0, rounds=3)
         36.0
     """
 
@@ -45,11 +45,11 @@ class Contract:
         """The slack that every round earns whatever happens, lam * eps + b, in units of cost."""
         return self.lam * self.cost_floor + self.b
 
-    def bound(self, prior_cost: Any, round: Any) -> Any:
-        """The largest cumulative cost allowed after `round` rounds.
+    def bound(self, prior_cost: Any, rounds: Any) -> Any:
+        """The largest cumulative cost allowed after so many rounds.
 
         Args:
             prior_cost: Cumulative cost of the prior over those rounds, J_h(prior); a number or an array.
-            round: The number of rounds h, counted from 1; a number or an array that broadcasts.
+            rounds: The number of rounds h, counted from 1; a number or an array that broadcasts.
         """
-        return (1.0 + self.lam) * prior_cost + round * self.b
+        return (1.0 + self.lam) * prior_cost + rounds * self.b

@@ -146,7 +146,10 @@ class Guard:
             raise ValueError(f"low must not exceed high, got low={low!r}, high={high!r}")
         # The action's shape, known from vector bounds or else from the prior's first action. An action of
         # one number is handled as a float and given back in its own shape.
-        self._shape = np.broadcast_shapes(np.shape(low), np.shape(high)) or None
+        shape = np.broadcast_shapes(
+            *(np.shape(np.asarray(0.0 if bound is None else bound)) for bound in (low, high))
+        )
+        self._shape: tuple[int, ...] | None = shape or None
         self._xp: Any = _scalar if isinstance(certificate.bounds.perturbation, Geometric) else np
         self.counts: Counter[Reason] = Counter()
         self.reset()
@@ -185,7 +188,9 @@ class Guard:
             PriorFailed: The prior raised or returned something that is not an action.
         """
         if self._open_deviation is not None:
-            raise GuardMisuse(f"round {self.round} already has an action; call observe(cost) before the next act")
+            raise GuardMisuse(
+                f"round {self.round} already has an action; call observe(cost) before the next act"
+            )
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
@@ -235,7 +240,9 @@ class Guard:
         self._open_deviation = None
         if not accepted:
             floor = self.certificate.contract.cost_floor
-            self._report(round_now, f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}")
+            self._report(
+                round_now, f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior, as plain numbers fit for JSON; valid in the middle of a round too."""
@@ -278,7 +285,9 @@ class Guard:
             answer = self.prior(observation)
         except Exception as error:
             self._report(self.round, f"the prior raised {error!r}")
-            raise PriorFailed(f"round {self.round}: the prior raised {error!r}; no action is known to be safe") from error
+            raise PriorFailed(
+                f"round {self.round}: the prior raised {error!r}; no action is known to be safe"
+            ) from error
         if self._shape is None:
             self._shape = np.shape(answer)
         action = self._as_action(answer)
@@ -287,7 +296,9 @@ class Guard:
             self._report(self.round, f"the prior returned {answer!r}, not {expected}")
             raise PriorFailed(f"round {self.round}: the prior returned {answer!r}, expected {expected}")
         if not _within(action, self._low, self._high):
-            self._report(self.round, f"the prior returned {answer!r}, outside the bounds {self._low} to {self._high}")
+            self._report(
+                self.round, f"the prior returned {answer!r}, outside the bounds {self._low} to {self._high}"
+            )
             clipped = np.clip(action, self._low, self._high)
             return float(clipped) if isinstance(action, float) else clipped
         return action
@@ -310,7 +321,7 @@ class Guard:
         if self.breach is None:
             self.breach = Breach(round_now, detail)
         warnings.warn(
-            f"round {round_now}: {detail}; the episode goes on with the prior's actions and the promise is not certified",
+            f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played",
             AssumptionBreach,
             stacklevel=3,
         )

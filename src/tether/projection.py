@@ -31,7 +31,13 @@ def length(vector: Any, norm: Norm, xp: Any = np) -> Any:
 
 
 def project(
-    proposal: Any, center: Any, radius: Any, low: Any = None, high: Any = None, norm: Norm = "l2", xp: Any = np
+    proposal: Any,
+    center: Any,
+    radius: Any,
+    low: Any = None,
+    high: Any = None,
+    norm: Norm = "l2",
+    xp: Any = np,
 ) -> Any:
     """The point nearest to `proposal` (Euclidean) in {||a - center|| <= radius} and {low <= a <= high}.
 
@@ -66,7 +72,9 @@ def project(
     if not scalar:
         reach = xp.asarray(reach)[..., None]
     if scalar or norm == "linf":
-        return xp.minimum(xp.maximum(proposal, xp.maximum(center - reach, low)), xp.minimum(center + reach, high))
+        return xp.minimum(
+            xp.maximum(proposal, xp.maximum(center - reach, low)), xp.minimum(center + reach, high)
+        )
     _validate.choice("norm", norm, NORMS)
 
     wish = xp.minimum(xp.maximum(proposal, low), high)
@@ -100,26 +108,27 @@ def nearest_safe(
 
 
 def _shrink_l1(asked: Any, room: Any, reach: Any, xp: Any) -> Any:
-    """The z = clip(asked - t, 0, room) with sum(z) = reach: t from the sorted kinks of that sum."""
-    kinks = xp.sort(xp.concat([asked, xp.maximum(asked - room, 0.0)], axis=-1), axis=-1)
-    sums = xp.sum(_taken_l1(asked[..., None, :], room[..., None, :], kinks[..., :, None], xp), axis=-1)
-    # The sum falls as t grows; the solution is between the last kink where it is still >= reach and the next.
-    place = xp.maximum(xp.sum(xp.astype(sums >= reach, xp.int32), axis=-1, keepdims=True) - 1, 0)
+    """The z = clip(t - behind, 0, room) with sum(z) = reach, where `behind` is how far an entry is behind the largest.
+
+    The sum grows with t, linearly between its kinks; the solution lies after the last kink where it is within reach.
+    """
+    behind = xp.max(asked, axis=-1, keepdims=True) - asked
+    kinks = xp.sort(xp.concat([behind, behind + room], axis=-1), axis=-1)
+    taken = xp.minimum(xp.maximum(kinks[..., :, None] - behind[..., None, :], 0.0), room[..., None, :])
+    sums = xp.sum(taken, axis=-1)
+    place = xp.sum(xp.where(sums <= reach, 1, 0), axis=-1, keepdims=True) - 1
     here = xp.take_along_axis(kinks, place, axis=-1)
-    excess = xp.maximum(xp.take_along_axis(sums, place, axis=-1) - reach, 0.0)
-    active = xp.sum(xp.where((asked > here) & (asked - room <= here), 1.0, 0.0), axis=-1, keepdims=True)
-    return _taken_l1(asked, room, here + excess / xp.maximum(active, 1.0), xp)
-
-
-def _taken_l1(asked: Any, room: Any, threshold: Any, xp: Any) -> Any:
-    return xp.minimum(xp.maximum(asked - threshold, 0.0), room)
+    growing = xp.sum(xp.where((behind <= here) & (here < behind + room), 1.0, 0.0), axis=-1, keepdims=True)
+    beyond = (reach - xp.take_along_axis(sums, place, axis=-1)) / xp.maximum(growing, 1.0)
+    # In this order: `here` may be so much larger than `beyond` that their sum would lose it.
+    return xp.minimum(xp.maximum((here - behind) + beyond, 0.0), room)
 
 
 def _shrink_l2(asked: Any, room: Any, reach: Any, xp: Any) -> Any:
     """The z = min(t * asked, room) with ||z|| = reach.
 
-    With the entries sorted by the t at which they meet the box and the first s of them held there, the squared norm is
-    held_s + t^2 free_s. For every s that is at least the true one, and for one s it is equal: the largest solution is t.
+    With the entries sorted by the t at which they meet the box and the first s of them held there, the squared norm
+    is held_s + t^2 free_s. That is at least the true one for every s and equal for one: the largest solution is t.
     """
     asked = asked / xp.max(asked, axis=-1, keepdims=True)
     meets = xp.where(asked > 0.0, room / xp.where(asked > 0.0, asked, 1.0), math.inf)

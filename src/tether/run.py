@@ -44,9 +44,9 @@ class Run:
     @property
     def returns(self) -> Floats:
         """[N] total reward of each episode."""
-        return np.sum(self.rewards, axis=1, dtype=np.float64)
+        return np.asarray(np.sum(self.rewards, axis=1, dtype=np.float64))
 
     @property
     def total_costs(self) -> Floats:
         """[N] total cost of each episode."""
-        return np.sum(self.costs, axis=1, dtype=np.float64)
+        return np.asarray(np.sum(self.costs, axis=1, dtype=np.float64))

@@ -85,7 +85,15 @@ class Geometric:
         return memory * self.reach(rounds, xp)
 
     def least_ratio(
-        self, base: Any, slope: Any, immediate: Any, carried: Any, memory: Any, remaining: Any, horizon: int, xp: Any
+        self,
+        base: Any,
+        slope: Any,
+        immediate: Any,
+        carried: Any,
+        memory: Any,
+        remaining: Any,
+        horizon: int,
+        xp: Any,
     ) -> Any:
         """The smallest of (base + k*slope - carried*felt_over(k)) / (immediate + carried*reach(k-1)), k=1..remaining.
 
@@ -178,9 +186,17 @@ class Table:
         return xp.sum(xp.where(xp.arange(memory.shape[0]) < rounds, memory, 0.0))
 
     def least_ratio(
-        self, base: Any, slope: Any, immediate: Any, carried: Any, memory: Any, remaining: Any, horizon: int, xp: Any
+        self,
+        base: Any,
+        slope: Any,
+        immediate: Any,
+        carried: Any,
+        memory: Any,
+        remaining: Any,
+        horizon: int,
+        xp: Any,
     ) -> Any:
-        """The smallest of (base + k*slope - carried*felt_over(k)) / (immediate + carried*reach(k-1)), k=1..remaining."""
+        """See `Geometric.least_ratio`; here every k is looked at."""
         rounds = xp.arange(1, horizon + 1)
         numerator = base + rounds * slope - carried * xp.cumulative_sum(memory)
         denominator = immediate + carried * xp.asarray(self.sums)[:horizon]

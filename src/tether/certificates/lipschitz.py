@@ -69,7 +69,7 @@ class LipschitzCertificate:
         0.129
         >>> state = certificate.update(state, deviation=0.1, cost=2.0)
         >>> round(float(certificate.radius(state)), 4)
-        0.12...
+        0.2165
     """
 
     contract: Contract

@@ -35,7 +35,9 @@ def load_carbon(path: str | Path, split: Split = "test") -> Episodes:
     _validate.choice("split", split, get_args(Split))
     folder = Path(path)
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder; expected one that holds {', '.join(FILES.values())}")
+        raise FileNotFoundError(
+            f"{folder} is not a folder; expected one that holds {', '.join(FILES.values())}"
+        )
     series = {name: _read(folder / file, split) for name, file in FILES.items()}
     return Episodes(series, start_hours=np.arange(len(series["demand"])) % 24)
 

@@ -56,7 +56,7 @@ class Episodes:
     @property
     def horizon(self) -> int:
         """Number of rounds H."""
-        return next(iter(self._series.values())).shape[1]
+        return int(next(iter(self._series.values())).shape[1])
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -138,7 +138,9 @@ class Carbon(Env):
         cost = backlog**2 + backlog + 1.0
 
         carbon = xp.maximum(action - drawn["renewables"], 0.0) ** 2
-        switching = xp.where(state.rounds > 0.0, self.switching_weight * (action - state.last_action) ** 2, 0.0)
+        switching = xp.where(
+            state.rounds > 0.0, self.switching_weight * (action - state.last_action) ** 2, 0.0
+        )
         reward = self.revenue_weight * xp.sqrt(work) - carbon - switching
         return Step(CarbonState(backlog, action, state.rounds + 1.0), reward, cost)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, told apart with every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -25,16 +25,22 @@ _STYLE = {
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
+    "axes.titlesize": 9,
+    "figure.titlesize": 10,
     "svg.hashsalt": "tether",
 }
 
+styled = mpl.rc_context(_STYLE)
+"""Decorator of functions that draw: everything in them is in the house style."""
 
-def new_figure(width: float, height: float, columns: int = 1, rows: int = 1, **options: Any) -> tuple[Figure, Any]:
+
+def new_figure(
+    width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
+) -> tuple[Figure, Any]:
     """A figure in the house style, sizes in inches, and its array of axes [rows, columns]."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False, **options)
-    return figure, axes
+        return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -46,26 +52,32 @@ def save(figure: Figure, path: str | Path) -> None:
         figure.savefig(draft, dpi=160)
 
 
-def draw_share_of_bound(axis: Any, audit: Audit, color: str, label: str) -> None:
-    """Cumulative cost as a share of its bound: median, range of the middle 90 %, and the worst episode."""
-    share = audit.cumulative_costs / audit.bounds
-    rounds = np.arange(1, share.shape[1] + 1)
-    low, middle, high = np.quantile(share, [0.05, 0.5, 0.95], axis=0)
+def draw_spread(axis: Any, curves: Any, color: str, label: str) -> None:
+    """The median of curves [N, H] over rounds 1..H, and the band of the middle 90 % of them."""
+    rounds = np.arange(1, curves.shape[1] + 1)
+    low, middle, high = np.quantile(curves, [0.05, 0.5, 0.95], axis=0)
     axis.fill_between(rounds, low, high, color=color, alpha=0.2, linewidth=0)
     axis.plot(rounds, middle, color=color, label=label)
-    axis.plot(rounds, share[np.argmax(np.max(share, axis=1))], color=color, linestyle=":", linewidth=1.2)
 
 
+@styled
 def audit_figure(audit: Audit) -> Figure:
-    """The figure of one audit."""
+    """The figure of one audit: cumulative cost as a share of its bound."""
     figure, axes = new_figure(5.5, 3.4)
     axis = axes[0, 0]
-    draw_share_of_bound(axis, audit, BLUE, "median, with the middle 90 %; dotted: worst episode")
+    share = audit.cumulative_costs / audit.bounds
+    draw_spread(axis, share, BLUE, "median, and the middle 90 % of the episodes")
+    worst = share[np.argmax(np.max(share, axis=1))]
+    axis.plot(np.arange(1, len(worst) + 1), worst, ":", color=BLUE, label="the episode nearest to its bound")
     axis.axhline(1.0, color=RED, linewidth=1.2, label="the bound")
     axis.set_xlabel("round h")
     axis.set_ylabel("cumulative cost / its bound")
-    verdict = "kept in every round" if audit.holds else f"broken in {audit.violation_rate:.1%} of the episodes"
-    axis.set_title(f"lam = {audit.contract.lam:g}, b = {audit.contract.b:g}: the promise is {verdict}", loc="left")
+    verdict = (
+        "kept in every round" if audit.holds else f"broken in {audit.violation_rate:.1%} of the episodes"
+    )
+    axis.set_title(
+        f"lam = {audit.contract.lam:g}, b = {audit.contract.b:g}: the promise is {verdict}", loc="left"
+    )
     axis.set_ylim(bottom=0.0)
-    axis.legend(loc="best")
+    axis.legend(loc="best", fontsize=8)
     return figure

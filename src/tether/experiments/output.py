@@ -44,7 +44,9 @@ def complete_file(path: str | Path) -> Iterator[Path]:
 def write_json(path: str | Path, content: Any) -> None:
     """Write `content` as JSON; NumPy numbers and arrays are written as plain numbers and lists."""
     with complete_file(path) as draft:
-        draft.write_text(json.dumps(content, indent=2, default=_plain, allow_nan=False) + "\n", encoding="utf-8")
+        draft.write_text(
+            json.dumps(content, indent=2, default=_plain, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def provenance(command: str) -> dict[str, Any]:

@@ -68,13 +68,14 @@ def rollout(
             f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
             f"the episodes have {episodes.horizon}"
         )
+    seed = _validate.count("seed", seed, minimum=0)
     _validate.choice("precision", precision, get_args(Precision))
     _validate.choice("record", record, get_args(Record))
     with jax.enable_x64(precision == "float64"):
         # Rounds first, so that a round's values of all episodes lie side by side.
         drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.series}
         numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=precision), certificate)
-        played = _play(env, policy, drawn, numbers, seed, record)
+        played = _play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
         return Run(**{name: _to_numpy(values, name) for name, values in played.items()})
 
 
@@ -89,22 +90,25 @@ def _play(
 ) -> dict[str, Any]:
     count = jax.tree.leaves(drawn)[0].shape[1]
     keys = jax.random.split(jax.random.key(seed), count)
-    play_round = jax.vmap(lambda carry, now, key: _round(env, policy, certificate, carry, now, key))
+    keys_of_round: Any = jax.vmap(jax.random.fold_in, in_axes=(0, None))
+    play_round: Any = jax.vmap(lambda carry, now, key: _round(env, policy, certificate, carry, now, key))
 
     def rounds(carry: Any, drawn_now: Any) -> tuple[Any, Any]:
         index, inner = carry
-        inner, seen = play_round(inner, drawn_now, jax.vmap(lambda key: jax.random.fold_in(key, index))(keys))
+        inner, seen = play_round(inner, drawn_now, keys_of_round(keys, index))
         if record == "outcomes":
             seen = {name: seen[name] for name in ("rewards", "costs")}
         return (index + 1, inner), seen
 
     zero = jnp.zeros(count)
-    memory = None if certificate is None else jax.vmap(lambda z: certificate.start(jnp, z))(zero)
-    state = jax.tree.map(lambda number: jnp.tile(jnp.asarray(number, zero.dtype), (count, *[1] * np.ndim(number))), env.initial())
+    memory: Any = None if certificate is None else jax.vmap(lambda z: certificate.start(jnp, z))(zero)
+    state = jax.tree.map(
+        lambda number: jnp.tile(jnp.asarray(number, zero.dtype), (count, *[1] * np.ndim(number))),
+        env.initial(),
+    )
     (_, (_, memory)), seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
-    if record == "all" and memory is not None:
-        seen["breached"] = memory.breached
-    return seen
+    breached = {} if certificate is None or record == "outcomes" else {"breached": memory.breached}
+    return {**seen, **breached}
 
 
 def _round(
@@ -116,7 +120,7 @@ def _round(
     proposal = _shaped(env, policy(observation, key), observation.dtype)
     prior = _shaped(env, env.prior(observation), observation.dtype)
     if certificate is None:
-        radius, margin = jnp.inf, jnp.nan
+        radius, margin = jnp.asarray(jnp.inf), jnp.asarray(jnp.nan)
         action = jnp.clip(proposal, env.low, env.high)
         deviation = length(action - prior, env.norm, jnp)
     else:
@@ -134,8 +138,8 @@ def _round(
         "prior_actions": prior,
         "observations": observation,
         "deviations": deviation,
-        "radii": jnp.asarray(radius),
-        "margins": jnp.asarray(margin),
+        "radii": radius,
+        "margins": margin,
     }
     return (state, memory), seen
 

@@ -15,12 +15,12 @@ from tether.contract import Contract
 from tether.sensitivity import Geometric, Sensitivity, Table
 
 
-def _register(cls: type, numbers: tuple[str, ...], fixed: tuple[str, ...]) -> None:
+def _register(cls: type[Any], numbers: tuple[str, ...], fixed: tuple[str, ...]) -> None:
     def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(value, name) for name in numbers), tuple(getattr(value, name) for name in fixed)
 
     def unflatten(fixed_values: tuple[Any, ...], number_values: tuple[Any, ...]) -> Any:
-        value = object.__new__(cls)
+        value: Any = object.__new__(cls)
         for name, field in zip(numbers + fixed, (*number_values, *fixed_values), strict=True):
             object.__setattr__(value, name, field)
         return value

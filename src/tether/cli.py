@@ -1,0 +1,145 @@
+"""The command `tether`: each subcommand says what it does, shows its progress and writes `results.json`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tether import __version__, _validate
+
+app = typer.Typer(
+    name="tether",
+    help="Let a learning policy run your plant while its cost stays within reach of the policy you trust.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+reproduce = typer.Typer(
+    help="Run the paper's evaluation, with tables, figures and results.json.", no_args_is_help=True
+)
+bench = typer.Typer(help="Measure speed against yardsticks, in one run, as ratios.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
+app.add_typer(bench, name="bench")
+
+console = Console()
+
+Out = Annotated[
+    Path, typer.Option("--out", help="Folder for results.json and the figures; made if it is not there.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="First random seed.", min=0)]
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        console.print(f"tether {__version__}")
+        raise typer.Exit
+
+
+@reproduce.command("carbon")
+def reproduce_carbon(
+    out: Out = Path("out/carbon"),
+    lam: Annotated[float, typer.Option(help="Relative slack of the contract.")] = 2.0,
+    b: Annotated[float, typer.Option(help="Slack a round of the contract, cost units.")] = 2.0,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
+    seed: Seed = 0,
+    episodes: Annotated[int, typer.Option(help="Synthetic episodes a seed.", min=1)] = 1416,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the authors' carbon data (.mat); its test windows are played."),
+    ] = None,
+) -> None:
+    """Guard a random and a greedy learner on the carbon system.
+
+    Plays the prior, a random and a greedy learner on the same episodes, each learner with no guard and with the three
+    rules of the guard, and audits the promise in every round of every episode. Writes `results.json` and `guard.png`.
+
+    For instance `tether reproduce carbon --lam 0 --b 6 --data ../shared/data/carbon`.
+    """
+    from tether.experiments import figures, output
+    from tether.experiments.paper import guard_study
+
+    folder = output.prepare_folder(out)
+    lam, b = _validate.number("--lam", lam, minimum=0.0), _validate.number("--b", b, minimum=0.0)
+    with _progress() as progress:
+        task = progress.add_task("playing", total=None)
+        study = guard_study(
+            lam,
+            b,
+            list(range(seed, seed + seeds)),
+            episodes,
+            data,
+            report=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    console.print(study.table())
+    figures.save(study.figure, folder / "guard.png")
+    results = {
+        "contract": asdict(study.contract),
+        "episodes": study.episodes,
+        "seeds": study.seeds,
+        "rows": [asdict(row) for row in study.rows],
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", results)
+    console.print(f"Figure: {folder / 'guard.png'}   Results: {folder / 'results.json'}")
+
+
+@bench.command("guard")
+def bench_guard(
+    out: Out = Path("out/bench/guard"),
+    seed: Seed = 0,
+    repetitions: Annotated[
+        int, typer.Option(help="How often each pair is measured, alternately.", min=3)
+    ] = 9,
+) -> None:
+    """Measure the online guard and the compiled rollout.
+
+    One act + observe against the same projection as a parametrised cvxpy problem (extra `bench`), a long horizon
+    against a short one, guarded rounds a second, and what `import tether` costs. Nothing else should run meanwhile.
+    """
+    from tether.experiments import bench as benchmarks
+    from tether.experiments import output
+
+    folder = output.prepare_folder(out)
+    measurements = []
+    with _progress() as progress:
+        task = progress.add_task("measuring", total=None)
+        for each in benchmarks.bench_guard(seed, repetitions):
+            measurements.append(each)
+            progress.update(task, completed=len(measurements))
+    console.print(benchmarks.table("tether bench guard", measurements))
+    results = {
+        "measurements": benchmarks.as_json(measurements),
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", results)
+    console.print(f"Results: {folder / 'results.json'}")
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line and exit code 2."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        if os.environ.get("TETHER_DEBUG"):
+            raise
+        message = " ".join(str(error).split())
+        print(f"tether: error: {message} (TETHER_DEBUG=1 shows where)", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,198 @@
+"""Speed, always as a ratio of two things measured alternately in one run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from tether.certificates import LipschitzCertificate, Rule
+from tether.data import synthetic_carbon
+from tether.envs import Carbon
+from tether.guard import Guard
+from tether.learn.rollout import rollout
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One line of a benchmark."""
+
+    what: str
+    value: float
+    """The median of the repetitions."""
+    lowest: float
+    highest: float
+    unit: str
+    target: str = ""
+    """What it should be, in words; empty if nothing was promised."""
+    met: bool | None = None
+
+
+def table(title: str, measurements: list[Measurement]) -> Table:
+    """Measurements for people."""
+    grid = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid.add_column("measured", no_wrap=True)
+    for name in ("median", "lowest", "highest"):
+        grid.add_column(name, justify="right")
+    grid.add_column("unit")
+    grid.add_column("target")
+    for each in measurements:
+        verdict = {None: "", True: " [green]met", False: " [red]missed"}[each.met]
+        numbers = (f"{number:.4g}" for number in (each.value, each.lowest, each.highest))
+        grid.add_row(each.what, *numbers, each.unit, each.target + verdict)
+    return grid
+
+
+def as_json(measurements: list[Measurement]) -> list[dict[str, Any]]:
+    """Measurements for machines."""
+    return [asdict(each) for each in measurements]
+
+
+def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
+    """The online guard and the compiled rollout against their yardsticks.
+
+    Args:
+        seed: Seed of the observations and proposals.
+        repetitions: How often each pair is measured, alternately.
+    """
+    env = Carbon()
+    rng = np.random.default_rng(seed)
+    observations = np.column_stack(
+        [rng.uniform(2, 5, 500), rng.uniform(0, 5, 500), np.full(500, 4.0), rng.uniform(0, 1, 500)]
+    )
+    proposals = rng.uniform(0.0, 8.0, size=500)
+
+    def online(horizon: int) -> Callable[[], float]:
+        guard = Guard(
+            LipschitzCertificate(env.contract(2.0, 2.0, horizon), env.sensitivity), env.prior, low=0.0
+        )
+
+        def once() -> float:
+            start = time.perf_counter()
+            for observation, proposal in zip(observations, proposals, strict=True):
+                if guard.round > horizon:
+                    guard.reset()
+                guard.act(observation, proposal)
+                guard.observe(1.5)
+            return (time.perf_counter() - start) / len(proposals)
+
+        return once
+
+    day, solver = online(24), _convex_program(env, observations, proposals)
+    guard_times, solver_times = _alternate(repetitions, day, solver)
+    yield _microseconds("act + observe, H = 24", guard_times)
+    yield _microseconds("same projection, cvxpy", solver_times)
+    yield _ratio(
+        "cvxpy / guard", solver_times, guard_times, "times", ">= 30", lambda ratio: ratio >= 30.0
+    )
+
+    short_times, long_times = _alternate(repetitions, day, online(10_000))
+    yield _microseconds("act + observe, H = 10,000", long_times)
+    yield _ratio(
+        "H = 10,000 / H = 24", long_times, short_times, "times", "<= 1.5", lambda ratio: ratio <= 1.5
+    )
+
+    yield from _bench_rollout(env, seed, repetitions)
+    yield from _bench_import()
+
+
+def _convex_program(env: Carbon, observations: Any, proposals: Any) -> Callable[[], float]:
+    """The same decision as a convex program, set up once and solved with new parameters: seconds a decision."""
+    try:
+        import cvxpy as cp
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the yardstick of this benchmark is cvxpy: pip install 'tether-rl[bench]'"
+        ) from error
+    action, prior, wish, radius = cp.Variable(), cp.Parameter(), cp.Parameter(), cp.Parameter(nonneg=True)
+    problem = cp.Problem(
+        cp.Minimize(cp.square(action - wish)), [cp.abs(action - prior) <= radius, action >= 0.0]
+    )
+    radius.value = 0.2
+
+    def once(count: int = 20) -> float:
+        start = time.perf_counter()
+        for observation, proposal in zip(observations[:count], proposals[:count], strict=True):
+            prior.value, wish.value = env.prior(observation), proposal
+            problem.solve(solver=cp.CLARABEL)
+        return (time.perf_counter() - start) / count
+
+    once(1)
+    return once
+
+
+def _bench_rollout(env: Carbon, seed: int, repetitions: int) -> Iterator[Measurement]:
+    episodes = synthetic_carbon(seed, 100_000)
+    rounds = len(episodes) * episodes.horizon
+
+    def learner(observation: Any, key: Any) -> Any:  # noqa: ARG001
+        return observation[1] + 1.0
+
+    for rule in get_args(Rule):
+        certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity, rule)
+
+        def once(certificate: LipschitzCertificate = certificate) -> float:
+            start = time.perf_counter()
+            rollout(env, learner, episodes, certificate, record="outcomes")
+            return time.perf_counter() - start
+
+        first = once()
+        (times,) = _alternate(repetitions, once)
+        compiling = first - float(np.median(times))
+        yield Measurement(f"compiling, rule {rule}", compiling, compiling, compiling, "s")
+        rates = sorted(rounds / seconds / 1e6 for seconds in times)
+        middle = float(np.median(rates))
+        yield Measurement(
+            f"rounds a second, rule {rule}",
+            middle,
+            rates[0],
+            rates[-1],
+            "million",
+            ">= 5",
+            middle >= 5.0,
+        )
+
+
+def _bench_import() -> Iterator[Measurement]:
+    code = (
+        "import sys, time; start = time.perf_counter(); import tether;"
+        "print(time.perf_counter() - start, 'jax' in sys.modules)"
+    )
+    answers = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
+    seconds = sorted(float(answer.stdout.split()[0]) for answer in answers)
+    middle = seconds[len(seconds) // 2]
+    yield Measurement("import tether", middle, seconds[0], seconds[-1], "s", "< 0.5", middle < 0.5)
+    loaded = float(any(answer.stdout.split()[1] == "True" for answer in answers))
+    yield Measurement("JAX loaded by it (0: no)", loaded, loaded, loaded, "", "0", loaded == 0.0)
+
+
+def _alternate(repetitions: int, *measure: Callable[[], float]) -> tuple[list[float], ...]:
+    """Each measured `repetitions` times, in turns, so that a busy machine is busy for all of them."""
+    results: tuple[list[float], ...] = tuple([] for _ in measure)
+    for _ in range(repetitions):
+        for times, once in zip(results, measure, strict=True):
+            times.append(once())
+    return results
+
+
+def _microseconds(what: str, times: list[float]) -> Measurement:
+    scaled = [1e6 * seconds for seconds in times]
+    return Measurement(what, float(np.median(scaled)), min(scaled), max(scaled), "µs")
+
+
+def _ratio(
+    what: str, above: list[float], below: list[float], unit: str, target: str, test: Callable[[float], bool]
+) -> Measurement:
+    ratios = [one / other for one, other in zip(above, below, strict=True)]
+    middle = float(np.median(ratios))
+    return Measurement(what, middle, min(ratios), max(ratios), unit, target, test(middle))

@@ -1,0 +1,127 @@
+"""Every command, end to end, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tether
+from tether import cli
+
+
+def run(monkeypatch, capsys, *arguments):
+    """Run the command in this process; its exit code, output and errors."""
+    monkeypatch.setattr(sys, "argv", ["tether", *map(str, arguments)])
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_command_is_installed_and_has_a_version():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "tether", "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == f"tether {tether.__version__}"
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("reproduce",), ("reproduce", "carbon"), ("bench",), ("bench", "guard")]
+)
+def test_help_teaches(command, monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, *command, "--help")
+    assert code == 0
+    assert "Usage" in out
+    if len(command) == 2:
+        assert "--out" in out
+        assert "--seed" in out
+
+
+def test_reproduce_carbon_shows_a_table_and_leaves_results_and_a_figure(tmp_path, monkeypatch, capsys):
+    code, out, err = run(
+        monkeypatch, capsys, "reproduce", "carbon", "--out", tmp_path, "--seeds", 2, "--episodes", 200
+    )  # fmt: skip
+    assert code == 0, err
+    for word in ("prior", "random", "greedy", "tight", "violations"):
+        assert word in out
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["seeds"] == [0, 1]
+    assert results["contract"]["lam"] == 2.0
+    rows = {(row["learner"], row["guard"]): row for row in results["rows"]}
+    assert len(rows) == 9
+    for learner in ("random", "greedy"):
+        assert min(rows[learner, "none"]["violation_rates"]) > 0.5
+        for rule in ("paper", "released", "tight"):
+            assert max(rows[learner, rule]["violation_rates"]) == 0.0
+            assert rows[learner, rule]["worst_margin"] >= 0.0
+    assert rows["greedy", "tight"]["rewards"] > rows["greedy", "paper"]["rewards"]
+    assert (tmp_path / "guard.png").stat().st_size > 10_000
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["guard.png", "results.json"]
+
+
+@pytest.mark.needs_data
+def test_reproduce_carbon_plays_the_authors_windows(tmp_path, shared, monkeypatch, capsys):
+    data = shared / "data" / "carbon"
+    code, _, err = run(
+        monkeypatch, capsys, "reproduce", "carbon", "--out", tmp_path, "--seeds", 1, "--data", data
+    )
+    assert code == 0, err
+    prior = json.loads((tmp_path / "results.json").read_text())["rows"][0]
+    assert prior["costs"] == pytest.approx([27.816], abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("reproduce", "carbon", "--lam", "-1"), "--lam must be at least 0, got -1.0"),
+        (("reproduce", "carbon", "--b", "nan"), "--b must be finite"),
+        (("reproduce", "carbon", "--data", "/nowhere"), "/nowhere is not a folder"),
+        (("reproduce", "carbon", "--seeds", "0"), "Invalid value for '--seeds'"),
+        (("reproduce", "coal"), "No such command 'coal'"),
+        (("bench", "guard", "--repetitions", "x"), "Invalid value for '--repetitions'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert message in " ".join(err.replace("│", " ").split())
+    assert "Traceback" not in err
+
+
+def test_a_file_in_the_way_is_not_overwritten(tmp_path, monkeypatch, capsys):
+    (tmp_path / "taken").write_text("mine")
+    code, _, err = run(monkeypatch, capsys, "reproduce", "carbon", "--out", tmp_path / "taken")
+    assert code == 2
+    assert "is a file; --out must be a folder" in err
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_with_debugging_a_mistake_shows_where(monkeypatch, capsys):
+    monkeypatch.setenv("TETHER_DEBUG", "1")
+    with pytest.raises(ValueError, match="--lam must be"):
+        run(monkeypatch, capsys, "reproduce", "carbon", "--lam", "-1")
+
+
+def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch, capsys):
+    code, out, err = run(monkeypatch, capsys, "bench", "guard", "--repetitions", 3, "--out", tmp_path)
+    assert code == 0, err
+    measured = {
+        each["what"]: each for each in json.loads((tmp_path / "results.json").read_text())["measurements"]
+    }
+    for what in (
+        "cvxpy / guard",
+        "H = 10,000 / H = 24",
+        "rounds a second, rule tight",
+        "import tether",
+    ):
+        assert measured[what]["value"] > 0.0
+        assert what in out
+    assert measured["JAX loaded by it (0: no)"]["value"] == 0.0

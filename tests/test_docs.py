@@ -1,0 +1,41 @@
+"""Every Python block of the README and of docs/ runs, in order, in one namespace a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_snippet_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("Agg")
+    text = page.read_text(encoding="utf-8")
+    names = {"__name__": "__page__"}
+    for block in BLOCK.finditer(text):
+        line = text[: block.start()].count("\n") + 2
+        exec(compile("\n" * (line - 1) + block.group(1), str(page), "exec"), names)
+    printed = capsys.readouterr().out
+    assert "BROKEN" not in printed
+    if page.name == "README.md":
+        assert "KEPT in every round" in printed
+        assert float(printed.splitlines()[-1]) > 0.5  # and it is broken without the guard
+
+
+def test_every_link_between_pages_leads_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readme_names_every_page():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        assert f"docs/{page.name}" in readme

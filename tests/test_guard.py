@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tether
+from tether import (
+    AssumptionBreach,
+    Contract,
+    Guard,
+    GuardMisuse,
+    PriorFailed,
+    Reason,
+    Sensitivity,
+    geometric,
+    table,
+)
+
+
+def certificate(horizon=4, rule="tight", p=None, **contract):
+    promise = Contract(**{"lam": 0.5, "b": 1.0, "cost_floor": 1.0} | contract, horizon=horizon)
+    return tether.LipschitzCertificate(promise, Sensitivity(2.0, 1.0, p or geometric(0.5)), rule)
+
+
+def zero(observation):
+    return 0.0
+
+
+def guard(prior=zero, **options):
+    return Guard(certificate(), prior, **options)
+
+
+def test_a_safe_proposal_is_played_unchanged():
+    decision = guard().act(None, 0.25)
+    assert (decision.action, decision.intervened, decision.reason) == (0.25, False, Reason.SAFE)
+    assert decision.deviation == 0.25
+    assert decision.margin == pytest.approx(1.5 - 2.0 * 0.25)
+    assert decision.round == 1
+
+
+def test_a_proposal_that_goes_too_far_is_moved_to_the_edge():
+    decision = guard().act(None, -9.0)
+    assert decision.action == pytest.approx(-0.75)
+    assert decision.radius == pytest.approx(0.75)
+    assert abs(decision.action) <= decision.radius
+    assert decision.deviation <= decision.radius
+    assert decision.reason is Reason.TOO_FAR
+    assert "replaced (too far)" in str(decision)
+
+
+def test_the_decision_of_a_kept_proposal_says_so():
+    assert "proposal 0.25 kept" in str(guard().act(None, 0.25))
+
+
+def test_a_proposal_out_of_bounds_becomes_the_nearest_safe_action_and_is_counted():
+    each = guard(low=-0.1, high=0.5)
+    decision = each.act(None, 0.6)
+    assert (decision.action, decision.reason) == (0.5, Reason.OUT_OF_BOUNDS)
+    assert each.counts[Reason.OUT_OF_BOUNDS] == 1
+
+
+@pytest.mark.parametrize(
+    "rubbish", [math.nan, math.inf, -math.inf, None, "x", [0.1, 0.2], {}, 10**400, object()]
+)
+def test_rubbish_becomes_the_priors_action_and_is_counted(rubbish):
+    each = guard(prior=lambda observation: 0.125)
+    decision = each.act(None, rubbish)
+    assert (decision.action, decision.deviation, decision.intervened) == (0.125, 0.0, True)
+    assert decision.reason is Reason.INVALID_PROPOSAL
+    assert each.counts == {Reason.INVALID_PROPOSAL: 1}
+
+
+@pytest.mark.parametrize("rubbish", [[0.1], [0.1, math.nan], 0.3, [[0.1, 0.2]], [0.1, 0.2, 0.3], ["a", "b"]])
+def test_rubbish_for_a_vector_action_too(rubbish):
+    each = guard(prior=lambda observation: np.array([0.5, -0.5]))
+    decision = each.act(None, rubbish)
+    np.testing.assert_array_equal(decision.action, [0.5, -0.5])
+    assert decision.reason is Reason.INVALID_PROPOSAL
+
+
+def test_vector_actions_keep_their_shape_and_the_norm_of_the_guard():
+    for norm, expected in (("l2", [0.45, 0.6]), ("linf", [0.75, 0.75]), ("l1", [0.0, 0.75])):
+        decision = guard(prior=lambda observation: np.zeros(2), norm=norm).act(None, [3.0, 4.0])
+        np.testing.assert_allclose(decision.action, expected, rtol=1e-6)
+        assert decision.deviation <= decision.radius
+
+
+def test_an_action_of_one_number_comes_back_in_the_shape_of_the_prior():
+    decision = guard(prior=lambda observation: np.array([0.0])).act(None, np.array([9.0]))
+    assert decision.action.shape == decision.prior_action.shape == (1,)
+    assert decision.action[0] == pytest.approx(0.75)
+    bounded = guard(prior=lambda observation: [0.0], low=[-0.5], high=[0.5]).act(None, [9.0])
+    np.testing.assert_array_equal(bounded.action, [0.5])
+
+
+def test_calls_out_of_order_are_refused_and_change_nothing():
+    each = guard()
+    with pytest.raises(GuardMisuse, match="round 1 has no action yet; call act"):
+        each.observe(1.0)
+    each.act(None, 0.0)
+    with pytest.raises(GuardMisuse, match="round 1 already has an action; call observe"):
+        each.act(None, 0.0)
+    each.observe(1.0)
+    for _ in range(3):
+        each.act(None, 0.0)
+        each.observe(1.0)
+    with pytest.raises(GuardMisuse, match=r"the episode of 4 rounds is over; call reset\(\)"):
+        each.act(None, 0.0)
+    with pytest.raises(GuardMisuse, match="round 5 has no action yet"):
+        each.observe(1.0)
+    each.reset()
+    assert each.act(None, 0.0).round == 1
+
+
+@pytest.mark.parametrize("cost", [math.nan, math.inf, 0.5, -1.0, None, "free"])
+def test_a_cost_that_cannot_be_is_a_breach_and_the_episode_goes_on_with_the_prior(cost):
+    each = guard(prior=lambda observation: 0.125)
+    each.act(None, 0.2)
+    with pytest.warns(
+        AssumptionBreach, match="round 1: the cost was .* not a finite number of at least the floor 1"
+    ):
+        each.observe(cost)
+    assert each.breach.round == 1
+    decision = each.act(None, 0.2)
+    assert (decision.action, decision.radius, decision.reason) == (0.125, 0.0, Reason.BREACH)
+    assert math.isnan(decision.margin)
+    each.observe(3.0)
+    assert each.act(None, 0.2).reason is Reason.BREACH
+    each.reset()
+    assert each.breach is None
+    assert each.act(None, 0.2).reason is Reason.SAFE
+
+
+def test_a_prior_that_raises_is_a_breach_and_the_round_can_be_tried_again():
+    answers = iter([RuntimeError("no sensor"), 0.125])
+
+    def flaky(observation):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    each = Guard(certificate(), flaky)
+    with (
+        pytest.warns(AssumptionBreach, match="the prior raised RuntimeError"),
+        pytest.raises(PriorFailed, match="no sensor"),
+    ):
+        each.act(None, 0.0)
+    decision = each.act(None, 0.7)
+    assert (decision.round, decision.action, decision.reason) == (1, 0.125, Reason.BREACH)
+
+
+@pytest.mark.parametrize("answer", [math.nan, None, "x", [0.1, math.inf]])
+def test_a_prior_that_returns_rubbish_is_a_breach(answer):
+    each = Guard(certificate(), lambda observation: answer)
+    with (
+        pytest.warns(AssumptionBreach, match="the prior returned"),
+        pytest.raises(PriorFailed, match="expected a finite"),
+    ):
+        each.act(None, 0.0)
+    assert each.breach.round == 1
+
+
+def test_a_prior_whose_shape_changes_is_a_breach():
+    answers = iter([0.0, [0.0, 0.0]])
+    each = Guard(certificate(), lambda observation: next(answers))
+    each.act(None, 0.0)
+    each.observe(1.0)
+    with (
+        pytest.warns(AssumptionBreach),
+        pytest.raises(PriorFailed, match=r"expected a finite action of shape \(\)"),
+    ):
+        each.act(None, 0.0)
+
+
+def test_a_prior_outside_the_bounds_is_a_breach_and_its_nearest_action_is_played():
+    each = guard(prior=lambda observation: 7.0, high=1.0)
+    with pytest.warns(AssumptionBreach, match="outside the bounds"):
+        decision = each.act(None, 0.0)
+    assert (decision.action, decision.reason) == (1.0, Reason.BREACH)
+    vector = guard(prior=lambda observation: np.array([7.0, 0.0]), high=[1.0, 1.0])
+    with pytest.warns(AssumptionBreach, match="outside the bounds"):
+        np.testing.assert_array_equal(vector.act(None, [0.0, 0.0]).action, [1.0, 0.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rule=st.sampled_from(["paper", "released", "tight"]),
+    tabled=st.booleans(),
+    stop=st.integers(0, 11),
+    open_round=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_guard_stopped_anywhere_goes_on_with_identical_decisions(rule, tabled, stop, open_round, seed):
+    p = table([1.0, 1.3, 0.2, *[0.1] * 20]) if tabled else geometric(0.6)
+    rng = np.random.default_rng(seed)
+    proposals, costs = rng.normal(size=(12, 2)), 1.0 + rng.exponential(size=12)
+    original = Guard(
+        certificate(12, rule, p), lambda x: np.array([0.1, 0.2]), low=[-1.0, -2.0], high=3.0, norm="l1"
+    )
+    for h in range(stop):
+        original.act(h, proposals[h])
+        original.observe(costs[h])
+    if open_round:
+        original.act(stop, proposals[stop])
+    copy = Guard.from_state_dict(json.loads(json.dumps(original.state_dict())), original.prior)
+    if open_round:
+        original.observe(costs[stop])
+        copy.observe(costs[stop])
+        stop += 1
+    for h in range(stop, 12):
+        mine, its = original.act(h, proposals[h]), copy.act(h, proposals[h])
+        np.testing.assert_array_equal(mine.action, its.action)
+        assert mine[4:] == its[4:]
+        original.observe(costs[h])
+        copy.observe(costs[h])
+    assert copy.counts == original.counts
+
+
+def test_a_breach_survives_being_saved():
+    each = guard()
+    each.act(None, 0.2)
+    with pytest.warns(AssumptionBreach):
+        each.observe(math.nan)
+    copy = Guard.from_state_dict(json.loads(json.dumps(each.state_dict(), allow_nan=False)), zero)
+    assert copy.breach == each.breach
+    assert copy.act(None, 0.3).reason is Reason.BREACH
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda s: s.pop("state"), lambda s: s["state"].pop("surplus"), lambda s: s.clear()]
+)
+def test_a_damaged_state_is_refused(damage):
+    saved = guard().state_dict()
+    damage(saved)
+    with pytest.raises(ValueError, match="guard state"):
+        Guard.from_state_dict(saved, zero)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Guard("certificate", zero), TypeError, "certificate must be a tether certificate"),
+        (lambda: Guard(certificate(), 3.0), TypeError, r"prior must be callable as prior\(observation\)"),
+        (lambda: guard(low=1.0, high=0.0), ValueError, "low must not exceed high"),
+        (lambda: guard(low=math.nan), ValueError, "low must be a number or a vector of numbers, got nan"),
+        (lambda: guard(low=[[0.0]]), ValueError, "low must be a number or a vector"),
+        (lambda: guard(norm="l7"), ValueError, "norm must be one of"),
+    ],
+)
+def test_a_guard_that_makes_no_sense_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_features_are_what_may_be_spent_what_is_left_and_what_is_still_felt():
+    each = guard()
+    assert each.features == pytest.approx((0.75 * 3.75, 1.5, 0.0), rel=1e-6)
+    each.act(None, 0.25)
+    each.observe(1.5)
+    allowance, margin, carried = each.features
+    assert carried == 0.25
+    assert margin == pytest.approx((1.5 * 1.0 - 1.5) + 1.5 + 1.0 - 0.25)
+    assert allowance > 0.0
+
+
+def test_importing_tether_does_not_import_jax():
+    code = (
+        "import sys, tether; from tether import Guard; from tether.envs.carbon import Carbon;"
+        "bad = {'jax', 'equinox', 'matplotlib', 'scipy'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
