@@ -89,9 +89,7 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
     guard_times, solver_times = _alternate(repetitions, day, solver)
     yield _microseconds("act + observe, H = 24", guard_times)
     yield _microseconds("same projection, cvxpy", solver_times)
-    yield _ratio(
-        "cvxpy / guard", solver_times, guard_times, "times", ">= 30", lambda ratio: ratio >= 30.0
-    )
+    yield _ratio("cvxpy / guard", solver_times, guard_times, "times", ">= 30", lambda ratio: ratio >= 30.0)
 
     short_times, long_times = _alternate(repetitions, day, online(10_000))
     yield _microseconds("act + observe, H = 10,000", long_times)
