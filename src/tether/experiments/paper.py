@@ -45,11 +45,14 @@ class Greedy:
             )
             return revenue - carbon - switching
 
-        low, high = jnp.zeros_like(renewables), jnp.full_like(renewables, self.ceiling)
-        for _ in range(40):
+        def halve(_: int, bracket: tuple[Any, Any]) -> tuple[Any, Any]:
+            low, high = bracket
             middle = 0.5 * (low + high)
             rising = derivative(middle) > 0.0
-            low, high = jnp.where(rising, middle, low), jnp.where(rising, high, middle)
+            return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
+
+        bracket = (jnp.zeros_like(renewables), jnp.full_like(renewables, self.ceiling))
+        low, high = jax.lax.fori_loop(0, 40, halve, bracket)
         return 0.5 * (low + high)
 
 
