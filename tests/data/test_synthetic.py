@@ -3,8 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tether.data import Episodes, load_carbon, synthetic_carbon
-from tether.envs.carbon import Carbon, CarbonState
+from tether.data import load_carbon, synthetic_carbon
+from tether.envs import Carbon
+from tether.experiments.calibration import hourly, statistics
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "carbon"
 WINDOWS = 1416  # as many as the authors' test split has: the worst cost depends on it
@@ -23,43 +24,6 @@ TEST_SPLIT = {
     "prior mean cost": 27.816,
     "prior worst cost": 34.356,
 }
-
-
-def hourly(windows):
-    return np.concatenate([windows[:, 0], windows[-1, 1:]])
-
-
-def autocorrelation(series, lag):
-    centred = series - series.mean()
-    return np.mean(centred[lag:] * centred[:-lag]) / np.mean(centred**2)
-
-
-def prior_rewards_and_costs(episodes):
-    env = Carbon()
-    nothing = np.zeros(len(episodes))
-    state = CarbonState(nothing, nothing, nothing)
-    rewards, costs = nothing, nothing
-    for h in range(episodes.horizon):
-        drawn = {name: episodes[name][:, h] for name in episodes.names}
-        action = env.prior(env.observe(state, drawn).T)
-        state, reward, cost = env.step(state, drawn, action)
-        rewards, costs = rewards + reward, costs + cost
-    return rewards, costs
-
-
-def statistics(episodes: Episodes) -> dict[str, float]:
-    result = {}
-    for name in ("demand", "renewables"):
-        series = hourly(episodes[name])
-        result[f"{name} mean"] = series.mean()
-        result[f"{name} std"] = series.std()
-        result[f"{name} lag 1"] = autocorrelation(series, 1)
-        result[f"{name} lag 24"] = autocorrelation(series, 24)
-    rewards, costs = prior_rewards_and_costs(episodes)
-    result["prior mean reward"] = rewards.mean()
-    result["prior mean cost"] = costs.mean()
-    result["prior worst cost"] = costs.max()
-    return result
 
 
 def test_every_statistic_is_within_five_percent_of_the_authors_test_split():
