@@ -33,7 +33,9 @@ def test_the_command_is_installed_and_has_a_version():
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("reproduce",), ("reproduce", "carbon"), ("bench",), ("bench", "guard")]
+    "command",
+    [(), ("reproduce",), ("bench",), ("data",)]
+    + [("reproduce", "carbon"), ("bench", "guard"), ("bench", "data"), ("data", "calibration")],
 )
 def test_help_teaches(command, monkeypatch, capsys):
     code, out, _ = run(monkeypatch, capsys, *command, "--help")
@@ -75,6 +77,20 @@ def test_reproduce_carbon_plays_the_authors_windows(tmp_path, shared, monkeypatc
     assert code == 0, err
     prior = json.loads((tmp_path / "results.json").read_text())["rows"][0]
     assert prior["costs"] == pytest.approx([27.816], abs=0.001)
+
+
+@pytest.mark.needs_data
+def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypatch, capsys):
+    data = shared / "data" / "carbon"
+    code, out, err = run(
+        monkeypatch, capsys, "data", "calibration", "--data", data, "--out", tmp_path, "--seeds", 2
+    )
+    assert code == 0, err
+    assert "prior worst cost" in out
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["real"]["prior mean cost"] == pytest.approx(27.816, abs=0.001)
+    assert len(results["synthetic"]) == 2
+    assert (tmp_path / "calibration.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(

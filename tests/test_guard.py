@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import subprocess
 import sys
 
@@ -100,6 +102,25 @@ def test_an_action_of_one_number_comes_back_in_the_shape_of_the_prior():
     np.testing.assert_array_equal(bounded.action, [0.5])
 
 
+@pytest.mark.parametrize(
+    "proposal", [9.0, 9, np.float32(9.0), np.array(9.0), np.array([9.0]), [9.0], [[9.0]]]
+)
+@pytest.mark.parametrize("answer", [0.0, [0.0]])
+def test_where_an_action_is_one_number_any_array_of_one_number_will_do(proposal, answer):
+    decision = guard(prior=lambda observation: answer).act(None, proposal)
+    assert np.shape(decision.action) == np.shape(answer)
+    assert np.ravel(decision.action)[0] == pytest.approx(0.75)
+
+
+def test_a_guard_can_be_copied_and_pickled():
+    each = Guard(certificate(), prior=zero)
+    each.act(None, 0.2)
+    for copied in (copy.deepcopy(each), pickle.loads(pickle.dumps(each))):
+        copied.observe(1.0)
+        assert copied.act(None, 9.0).radius > 0.75
+    assert each.round == 1
+
+
 def test_calls_out_of_order_are_refused_and_change_nothing():
     each = guard()
     with pytest.raises(GuardMisuse, match="round 1 has no action yet; call act"):
@@ -115,6 +136,8 @@ def test_calls_out_of_order_are_refused_and_change_nothing():
         each.act(None, 0.0)
     with pytest.raises(GuardMisuse, match="round 5 has no action yet"):
         each.observe(1.0)
+    with pytest.raises(GuardMisuse, match="is over"):
+        _ = each.features
     each.reset()
     assert each.act(None, 0.0).round == 1
 
@@ -203,25 +226,27 @@ def test_a_guard_stopped_anywhere_goes_on_with_identical_decisions(rule, tabled,
     rng = np.random.default_rng(seed)
     proposals, costs = rng.normal(size=(12, 2)), 1.0 + rng.exponential(size=12)
     original = Guard(
-        certificate(12, rule, p), lambda x: np.array([0.1, 0.2]), low=[-1.0, -2.0], high=3.0, norm="l1"
+        certificate(12, rule, p), lambda x: np.array([0.1, 0.2]), low=[-1.0, -math.inf], high=3.0, norm="l1"
     )
     for h in range(stop):
         original.act(h, proposals[h])
         original.observe(costs[h])
     if open_round:
         original.act(stop, proposals[stop])
-    copy = Guard.from_state_dict(json.loads(json.dumps(original.state_dict())), original.prior)
+    resumed = Guard.from_state_dict(
+        json.loads(json.dumps(original.state_dict(), allow_nan=False)), original.prior
+    )
     if open_round:
         original.observe(costs[stop])
-        copy.observe(costs[stop])
+        resumed.observe(costs[stop])
         stop += 1
     for h in range(stop, 12):
-        mine, its = original.act(h, proposals[h]), copy.act(h, proposals[h])
+        mine, its = original.act(h, proposals[h]), resumed.act(h, proposals[h])
         np.testing.assert_array_equal(mine.action, its.action)
         assert mine[4:] == its[4:]
         original.observe(costs[h])
-        copy.observe(costs[h])
-    assert copy.counts == original.counts
+        resumed.observe(costs[h])
+    assert resumed.counts == original.counts
 
 
 def test_a_breach_survives_being_saved():
@@ -229,9 +254,9 @@ def test_a_breach_survives_being_saved():
     each.act(None, 0.2)
     with pytest.warns(AssumptionBreach):
         each.observe(math.nan)
-    copy = Guard.from_state_dict(json.loads(json.dumps(each.state_dict(), allow_nan=False)), zero)
-    assert copy.breach == each.breach
-    assert copy.act(None, 0.3).reason is Reason.BREACH
+    resumed = Guard.from_state_dict(json.loads(json.dumps(each.state_dict(), allow_nan=False)), zero)
+    assert resumed.breach == each.breach
+    assert resumed.act(None, 0.3).reason is Reason.BREACH
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tether.run import Run
 from tether.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
-    from tether import data, envs
+    from tether import data, envs, gym
     from tether.learn.rollout import rollout
 
 __version__ = "0.1.0"
@@ -40,6 +40,7 @@ __all__ = [
     "data",
     "envs",
     "geometric",
+    "gym",
     "project",
     "rollout",
     "table",
@@ -49,6 +50,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "rollout":
         return importlib.import_module("tether.learn.rollout").rollout
-    if name in ("data", "envs"):
+    if name in ("data", "envs", "gym"):
         return importlib.import_module(f"tether.{name}")
     raise AttributeError(f"module 'tether' has no attribute {name!r}")

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tether import __version__, _validate
+from tether.experiments import bench_data, data_cli
 
 app = typer.Typer(
     name="tether",
@@ -28,6 +29,8 @@ reproduce = typer.Typer(
 bench = typer.Typer(help="Measure speed against yardsticks, in one run, as ratios.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(bench, name="bench")
+app.add_typer(data_cli.app, name="data")
+bench.command("data")(bench_data.command)
 
 console = Console()
 
@@ -126,6 +129,36 @@ def bench_guard(
     console.print(f"Results: {folder / 'results.json'}")
 
 
+@data_cli.app.command("calibration")
+def data_calibration(
+    data: Annotated[Path, typer.Option(help="Folder with the authors' carbon data (.mat).")],
+    out: Out = Path("out/calibration"),
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
+    seed: Seed = 0,
+) -> None:
+    """Compare the synthetic carbon data with the authors' test windows.
+
+    Level, spread and autocorrelation of demand and renewables, and the prior's reward and costs, of the authors' data
+    and of as many synthetic windows for each seed. Writes `results.json` and `calibration.png`.
+    """
+    from tether.data import load_carbon
+    from tether.experiments import figures, output
+    from tether.experiments.calibration import calibrate
+
+    folder = output.prepare_folder(out)
+    calibration = calibrate(load_carbon(data, "test"), list(range(seed, seed + seeds)))
+    console.print(calibration.table())
+    figures.save(calibration.figure, folder / "calibration.png")
+    results = {
+        "real": calibration.real,
+        "synthetic": calibration.synthetic,
+        "seeds": calibration.seeds,
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", results)
+    console.print(f"Figure: {folder / 'calibration.png'}   Results: {folder / 'results.json'}")
+
+
 def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)
@@ -137,7 +170,7 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         if os.environ.get("TETHER_DEBUG"):
             raise
         message = " ".join(str(error).split())

@@ -150,7 +150,6 @@ class Guard:
             *(np.shape(np.asarray(0.0 if bound is None else bound)) for bound in (low, high))
         )
         self._shape: tuple[int, ...] | None = shape or None
-        self._xp: Any = _scalar if isinstance(certificate.bounds.perturbation, Geometric) else np
         self.counts: Counter[Reason] = Counter()
         self.reset()
 
@@ -159,6 +158,11 @@ class Guard:
         self._state: LipschitzState = self.certificate.start(self._xp)
         self._open_deviation: float | None = None
         self.breach: Breach | None = None
+
+    @property
+    def _xp(self) -> Any:
+        """The namespace that the certificate's state lives in: single numbers where p needs no more."""
+        return _scalar if isinstance(self.certificate.bounds.perturbation, Geometric) else np
 
     @property
     def round(self) -> int:
@@ -172,7 +176,13 @@ class Guard:
 
     @property
     def features(self) -> tuple[float, float, float]:
-        """(allowance, margin, carried deviation) before the coming round; see the certificate's `features`."""
+        """(allowance, margin, carried deviation) before the coming round; see the certificate's `features`.
+
+        Raises:
+            GuardMisuse: The episode is over.
+        """
+        if self.round > self.horizon:
+            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
         allowance, margin, carried = self.certificate.features(self._state, self._xp)
         return float(allowance), float(margin), float(carried)
 
@@ -198,7 +208,7 @@ class Guard:
         wish = self._as_action(proposal)
         state, breached = self._state, self._state.breached
         radius = float(self.certificate.radius(state, self._xp))
-        if breached or wish is None:
+        if wish is None:
             action, deviation = prior, 0.0
         else:
             xp = _scalar if isinstance(prior, float) else np
@@ -268,7 +278,8 @@ class Guard:
             raise ValueError(f"expected a guard state of version {STATE_VERSION}, got {came!r}")
         try:
             certificate = LipschitzCertificate.from_dict(saved["certificate"])
-            guard = cls(certificate, prior, saved["low"], saved["high"], saved["norm"])
+            low, high = _unplain(saved["low"], -math.inf), _unplain(saved["high"], math.inf)
+            guard = cls(certificate, prior, low, high, saved["norm"])
             state = LipschitzState(**saved["state"])
             guard._state = state._replace(memory=np.array(state.memory)) if guard._xp is np else state
             guard._shape = None if saved["shape"] is None else tuple(saved["shape"])
@@ -304,17 +315,23 @@ class Guard:
         return action
 
     def _as_action(self, value: Any) -> Any:
-        """`value` as a finite float or [n] array of this guard's shape, or None if it is no such thing."""
+        """`value` as a finite float or [n] array of this guard's shape, or None if it is no such thing.
+
+        Where an action is one number, any array of one number is as good.
+        """
+        one_number = self._shape in ((), (1,))
         try:
-            if self._shape == ():
+            if one_number and isinstance(value, float | int):
                 number = float(value)
-                return number if math.isfinite(number) else None
-            array = np.asarray(value, dtype=float)
+            else:
+                array = np.asarray(value, dtype=float)
+                if not one_number:
+                    fits = array.shape == self._shape and bool(np.all(np.isfinite(array)))
+                    return array if fits else None
+                number = float(array.item())
         except (TypeError, ValueError, OverflowError):
             return None
-        if array.shape != self._shape or not np.all(np.isfinite(array)):
-            return None
-        return float(array.item()) if array.size == 1 else array
+        return number if math.isfinite(number) else None
 
     def _report(self, round_now: int, detail: str) -> None:
         self._state = self._state._replace(breached=True)
@@ -336,8 +353,17 @@ def _bound(name: str, given: ArrayLike | None, default: float) -> Any:
 
 
 def _plain(bound: Any) -> Any:
-    """A bound fit for JSON, which knows no infinity: None stands for it where there is no bound at all."""
-    return None if np.all(np.isinf(bound)) else np.asarray(bound).tolist()
+    """A bound fit for JSON, which knows no infinity: None stands for no bound."""
+    if isinstance(bound, float):
+        return None if math.isinf(bound) else bound
+    return [_plain(float(entry)) for entry in bound]
+
+
+def _unplain(bound: Any, infinite: float) -> Any:
+    """The bound that `_plain` made fit for JSON."""
+    if isinstance(bound, list):
+        return [_unplain(entry, infinite) for entry in bound]
+    return infinite if bound is None else bound
 
 
 def _within(action: Any, low: Any, high: Any) -> bool:

@@ -26,9 +26,12 @@ def in_plain_python(episode, actions):
     return rewards, costs
 
 
-def test_rewards_and_costs_are_those_of_the_equations():
+@pytest.mark.parametrize(
+    "effort", [0.1, 0.5, 1.5]
+)  # so little that the backlog is full; so much that it is empty
+def test_rewards_and_costs_are_those_of_the_equations(effort):
     episodes = tether.data.synthetic_carbon(seed=3, n=20)
-    run = tether.rollout(ENV, lambda observation, key: 0.5 * observation[0] + observation[3], episodes)
+    run = tether.rollout(ENV, lambda observation, key: effort * observation[0], episodes)
     for i in range(20):
         drawn = [episodes[name][i] for name in ENV.series]
         rewards, costs = in_plain_python(drawn, run.actions[i])
@@ -122,3 +125,18 @@ def test_missing_series_are_named():
 def test_an_impossible_system_is_refused(change):
     with pytest.raises(ValueError, match="must"):
         Carbon(**change)
+
+
+def test_context_is_appended_to_the_observation_and_leaves_the_prior_alone():
+    plain = tether.data.synthetic_carbon(seed=0, n=5)
+    forecast = np.arange(5 * 24 * 3.0).reshape(5, 24, 3)
+    extra = {"clock_sin": np.full((5, 24), 0.25), "demand_forecast": forecast}
+    episodes = tether.data.Episodes({name: plain[name] for name in plain.names} | extra)
+    env = Carbon(context=("clock_sin", "demand_forecast"))
+    run = tether.rollout(env, env.prior, episodes)
+    assert run.observations.shape == (5, 24, 8)
+    np.testing.assert_array_equal(run.observations[..., 4], 0.25)
+    np.testing.assert_array_equal(run.observations[..., 5:], forecast)
+    np.testing.assert_allclose(run.costs, tether.rollout(ENV, ENV.prior, plain).costs, rtol=1e-12)
+    with pytest.raises(ValueError, match="clock_sin, demand_forecast missing"):
+        tether.rollout(env, env.prior, plain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -49,6 +49,9 @@ class Env(ABC):
     norm: ClassVar[Norm] = "l2"
     """The norm for which `sensitivity` holds."""
 
+    context: tuple[str, ...] = field(default=(), kw_only=True)
+    """Further series, such as a clock or a day-ahead forecast, that are appended to the observation in this order."""
+
     @property
     @abstractmethod
     def low(self) -> Any:
@@ -75,7 +78,7 @@ class Env(ABC):
 
     @abstractmethod
     def observe(self, state: Any, drawn: Mapping[str, Any]) -> Any:
-        """What a policy sees before it acts: [o]."""
+        """What a policy sees before it acts, without the context: [o]."""
 
     @abstractmethod
     def step(self, state: Any, drawn: Mapping[str, Any], action: Any) -> Step:
@@ -89,6 +92,19 @@ class Env(ABC):
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""
 
+    @property
+    def drawn_names(self) -> tuple[str, ...]:
+        """Names of all the series that an episode must have, those of the context included."""
+        return (*self.series, *self.context)
+
+    def observation(self, state: Any, drawn: Mapping[str, Any]) -> Any:
+        """What a policy sees: `observe`, and after it the context, flat."""
+        seen = self.observe(state, drawn)
+        if not self.context:
+            return seen
+        xp = namespace(seen)
+        return xp.concat([seen, *(xp.reshape(xp.asarray(drawn[name]), (-1,)) for name in self.context)])
+
     def contract(self, lam: float, b: float, horizon: int = 24) -> Contract:
         """The contract with this environment's cost floor."""
         return Contract(lam=lam, b=b, horizon=horizon, cost_floor=self.cost_floor)
@@ -97,10 +113,10 @@ class Env(ABC):
         """Refuse episodes that lack a series, or in which a value leaves the range that `sensitivity` covers."""
         if not isinstance(episodes, Episodes):
             raise TypeError(f"episodes must be tether.data.Episodes, got {type(episodes).__name__}")
-        missing = [name for name in self.series if name not in episodes.names]
+        missing = [name for name in self.drawn_names if name not in episodes.names]
         if missing:
             raise ValueError(
-                f"{type(self).__name__} needs the series {', '.join(self.series)}; "
+                f"{type(self).__name__} needs the series {', '.join(self.drawn_names)}; "
                 f"{', '.join(missing)} missing from {episodes!r}"
             )
         for name, (lowest, highest) in self.limits().items():

@@ -46,6 +46,9 @@ class Carbon(Env):
       x is at most rho (15 + 6) because demand is at most 6: rho * (2 * rho * 21 + 1). Later rounds only have
       smaller x, so rho per round bounds the rest.
 
+    With `context=("clock_sin", "demand_forecast")`, for instance, those series of the episodes are appended to the
+    observation (see `tether.data.build_carbon_episodes`).
+
     Example:
         >>> env = Carbon()
         >>> env.sensitivity

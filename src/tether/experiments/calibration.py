@@ -66,10 +66,11 @@ class Calibration:
             title="Synthetic carbon data beside the authors'", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
         )
         table.caption = (
-            f"seeds {self.seeds[0]} to {self.seeds[-1]}; off: how far the seeds' mean is from real"
+            f"seeds {self.seeds[0]} to {self.seeds[-1]}; off: how far the seeds' mean is from real; "
+            "within 5 %: how many seeds"
         )
         table.add_column("statistic", no_wrap=True)
-        for name in ("real", "synthetic", "lowest", "highest", "off", "seeds within 5 %"):
+        for name in ("real", "synthetic", "lowest", "highest", "off", "within 5 %"):
             table.add_column(name, justify="right", no_wrap=True)
         for name, real in self.real.items():
             values, off = [found[name] for found in self.synthetic], self.off(name)

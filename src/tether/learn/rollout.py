@@ -73,7 +73,7 @@ def rollout(
     _validate.choice("record", record, get_args(Record))
     with jax.enable_x64(precision == "float64"):
         # Rounds first, so that a round's values of all episodes lie side by side.
-        drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.series}
+        drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.drawn_names}
         numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=precision), certificate)
         played = _play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
         return Run(**{name: _to_numpy(values, name) for name, values in played.items()})
@@ -116,7 +116,7 @@ def _round(
 ) -> tuple[Any, dict[str, Any]]:
     """One round of one episode."""
     state, memory = carry
-    observation = env.observe(state, drawn)
+    observation = env.observation(state, drawn)
     proposal = _shaped(env, policy(observation, key), observation.dtype)
     prior = _shaped(env, env.prior(observation), observation.dtype)
     if certificate is None:

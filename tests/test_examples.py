@@ -1,0 +1,46 @@
+"""Every example runs, and shows what it says it shows."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("system", ["carbon", "inference", "cooling"])
+def test_ppo_breaks_the_promise_without_the_guard_only(system, capsys):
+    pytest.importorskip(
+        "stable_baselines3", reason="stable-baselines3 is not installed; it is the extra [sb3]"
+    )
+    audits = load("train_ppo_guarded").main(["--steps", "600", "--system", system])
+    assert audits["inside the guard"].holds
+    assert audits["without the guard"].violation_rate > 0.5
+    assert len(audits["inside the guard"].bounds) == 25
+    out = capsys.readouterr().out
+    assert "KEPT in every round" in out
+    assert "BROKEN" in out
+
+
+def test_a_saved_model_is_guarded(capsys):
+    pytest.importorskip(
+        "stable_baselines3", reason="stable-baselines3 is not installed; it is the extra [sb3]"
+    )
+    assert load("guard_a_saved_model").main(["--steps", "240", "--episodes", "5"]).holds
+    assert "decisions:" in capsys.readouterr().out
+
+
+def test_an_environment_of_ones_own_is_guarded(capsys):
+    audits = load("guard_your_own_env").main(["--episodes", "40"])
+    assert audits["inside the guard"].holds
+    assert audits["without the guard"].violation_rate > 0.5
+    assert "A policy that never pumps" in capsys.readouterr().out
