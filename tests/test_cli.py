@@ -34,8 +34,11 @@ def test_the_command_is_installed_and_has_a_version():
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("reproduce",), ("bench",), ("data",)]
-    + [("reproduce", "carbon"), ("bench", "guard"), ("bench", "data"), ("data", "calibration")],
+    [
+        *((), ("reproduce",), ("bench",), ("data",)),
+        *(("reproduce", "carbon"), ("reproduce", "published")),
+        *(("bench", "guard"), ("bench", "data"), ("data", "calibration")),
+    ],
 )
 def test_help_teaches(command, monkeypatch, capsys):
     code, out, _ = run(monkeypatch, capsys, *command, "--help")
@@ -80,6 +83,15 @@ def test_reproduce_carbon_plays_the_authors_windows(tmp_path, shared, monkeypatc
 
 
 @pytest.mark.needs_data
+def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, shared, monkeypatch, capsys):
+    folders = ("--paper", shared / "paper", "--data", shared / "data" / "carbon", "--out", tmp_path)
+    code, out, err = run(monkeypatch, capsys, "reproduce", "published", *folders)
+    assert code == 0, err
+    assert "531.0365" in out
+    assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == 36
+
+
+@pytest.mark.needs_data
 def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypatch, capsys):
     data = shared / "data" / "carbon"
     code, out, err = run(
@@ -100,6 +112,7 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("reproduce", "carbon", "--b", "nan"), "--b must be finite"),
         (("reproduce", "carbon", "--data", "/nowhere"), "/nowhere is not a folder"),
         (("reproduce", "carbon", "--seeds", "0"), "Invalid value for '--seeds'"),
+        (("reproduce", "published", "--paper", "/nowhere", "--data", "."), "published.json not found"),
         (("reproduce", "coal"), "No such command 'coal'"),
         (("bench", "guard", "--repetitions", "x"), "Invalid value for '--repetitions'"),
     ],

@@ -97,6 +97,35 @@ def reproduce_carbon(
     console.print(f"Figure: {folder / 'guard.png'}   Results: {folder / 'results.json'}")
 
 
+@reproduce.command("published")
+def reproduce_published(
+    paper: Annotated[Path, typer.Option(help="Folder with the authors' published.json and networks_b2.npz.")],
+    data: Annotated[Path, typer.Option(help="Folder with the authors' carbon data (.mat).")],
+    out: Out = Path("out/published"),
+    seed: Seed = 0,  # noqa: ARG001
+) -> None:
+    """Play the authors' networks through our guard, and compare with every number that they published.
+
+    Rule `released`, their constants, their 1416 test windows. Nothing here is random: the seed is of no consequence.
+    """
+    from tether.experiments import output
+    from tether.experiments.published import play_published, published_table
+
+    folder = output.prepare_folder(out)
+    with _progress() as progress:
+        task = progress.add_task("playing", total=None)
+        rows = play_published(
+            paper, data, report=lambda done, total: progress.update(task, completed=done, total=total)
+        )
+    console.print(published_table(rows))
+    results = {
+        "rows": [asdict(row) | {"agrees": row.agrees} for row in rows],
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", results)
+    console.print(f"Results: {folder / 'results.json'}")
+
+
 @bench.command("guard")
 def bench_guard(
     out: Out = Path("out/bench/guard"),
