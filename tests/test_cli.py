@@ -36,7 +36,7 @@ def test_the_command_is_installed_and_has_a_version():
     "command",
     [
         *((), ("reproduce",), ("bench",), ("data",)),
-        *(("reproduce", "carbon"), ("reproduce", "published")),
+        *(("reproduce", "carbon"), ("reproduce", "published"), ("train",)),
         *(("bench", "guard"), ("bench", "data"), ("data", "calibration")),
     ],
 )
@@ -82,6 +82,38 @@ def test_reproduce_carbon_plays_the_authors_windows(tmp_path, shared, monkeypatc
     assert prior["costs"] == pytest.approx([27.816], abs=0.001)
 
 
+def test_train_shows_a_table_leaves_policies_and_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+    grid = (
+        "--lams",
+        "2",
+        "--bs",
+        "2",
+        "--seeds",
+        2,
+        "--episodes",
+        100,
+        "--rule",
+        "released",
+        "--out",
+        tmp_path,
+    )
+    code, out, err = run(
+        monkeypatch, capsys, "train", "carbon", "--methods", "prior,acrl", "--passes", 2, *grid
+    )
+    assert code == 0, err
+    assert "acrl" in out
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["scores"]["acrl"]) == 2
+    assert results["violations_in_training"] == {"acrl": 0.0}
+    assert tether.load_policy(tmp_path / "acrl-lam2-b2-seed1.npz").uses_memory
+    before = (tmp_path / "acrl.checkpoint.npz").stat().st_mtime_ns
+    code, _, err = run(monkeypatch, capsys, "train", "carbon", "--methods", "acrl", "--passes", 2, *grid)
+    assert code == 0, err
+    assert (tmp_path / "acrl.checkpoint.npz").stat().st_mtime_ns == before
+    again = json.loads((tmp_path / "results.json").read_text())
+    assert again["scores"]["acrl"] == results["scores"]["acrl"]
+
+
 @pytest.mark.needs_data
 def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, shared, monkeypatch, capsys):
     folders = ("--paper", shared / "paper", "--data", shared / "data" / "carbon", "--out", tmp_path)
@@ -113,6 +145,10 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("reproduce", "carbon", "--data", "/nowhere"), "/nowhere is not a folder"),
         (("reproduce", "carbon", "--seeds", "0"), "Invalid value for '--seeds'"),
         (("reproduce", "published", "--paper", "/nowhere", "--data", "."), "published.json not found"),
+        (("train", "coal"), "the system must be one of carbon, inference, cooling, got 'coal'"),
+        (("train", "carbon", "--methods", "sac"), "method must be one of"),
+        (("train", "carbon", "--lams", "1;2"), "--lams must be numbers separated by commas, got '1;2'"),
+        (("train", "cooling", "--data", "."), "the authors' carbon data, but the system is cooling"),
         (("reproduce", "coal"), "No such command 'coal'"),
         (("bench", "guard", "--repetitions", "x"), "Invalid value for '--repetitions'"),
     ],

@@ -13,6 +13,7 @@ from tether.audit import Audit, audit
 from tether.certificates import LipschitzCertificate
 from tether.contract import Contract
 from tether.guard import AssumptionBreach, Breach, Decision, Guard, GuardMisuse, PriorFailed, Reason
+from tether.policy import NetworkPolicy, load_policy
 from tether.projection import project
 from tether.run import Run
 from tether.sensitivity import Sensitivity, geometric, table
@@ -20,6 +21,7 @@ from tether.sensitivity import Sensitivity, geometric, table
 if TYPE_CHECKING:
     from tether import data, envs, gym
     from tether.learn.rollout import rollout
+    from tether.learn.train import Recipe, Score, Training, evaluate, train
 
 __version__ = "0.1.0"
 
@@ -32,24 +34,36 @@ __all__ = [
     "Guard",
     "GuardMisuse",
     "LipschitzCertificate",
+    "NetworkPolicy",
     "PriorFailed",
     "Reason",
+    "Recipe",
     "Run",
+    "Score",
     "Sensitivity",
+    "Training",
     "audit",
     "data",
     "envs",
+    "evaluate",
     "geometric",
     "gym",
+    "load_policy",
     "project",
     "rollout",
     "table",
+    "train",
 ]
+
+# What needs JAX, and where it is.
+_LEARNING = {"rollout": "tether.learn.rollout"} | dict.fromkeys(
+    ("Recipe", "Score", "Training", "evaluate", "train"), "tether.learn.train"
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "rollout":
-        return importlib.import_module("tether.learn.rollout").rollout
+    if name in _LEARNING:
+        return getattr(importlib.import_module(_LEARNING[name]), name)
     if name in ("data", "envs", "gym"):
         return importlib.import_module(f"tether.{name}")
     raise AttributeError(f"module 'tether' has no attribute {name!r}")

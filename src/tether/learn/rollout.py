@@ -40,7 +40,8 @@ def rollout(
 
     Args:
         env: The system.
-        policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o].
+        policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. To a policy with a true
+            attribute `uses_memory` the guard's features are appended: [o + 3].
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
         certificate: The guard's certificate; None to play unguarded (actions are clipped to the box).
         seed: Seed of the keys that the policy gets, a different one each round of each episode.
@@ -69,6 +70,8 @@ def rollout(
             f"the episodes have {episodes.horizon}"
         )
     seed = _validate.count("seed", seed, minimum=0)
+    if certificate is None and getattr(policy, "uses_memory", False):
+        raise ValueError("this policy reads the guard's memory; play it with a certificate")
     _validate.choice("precision", precision, get_args(Precision))
     _validate.choice("record", record, get_args(Record))
     with jax.enable_x64(precision == "float64"):
@@ -117,7 +120,10 @@ def _round(
     """One round of one episode."""
     state, memory = carry
     observation = env.observation(state, drawn)
-    proposal = _shaped(env, policy(observation, key), observation.dtype)
+    seen_by_policy = observation
+    if certificate is not None and getattr(policy, "uses_memory", False):
+        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(memory, jnp))])
+    proposal = _shaped(env, policy(seen_by_policy, key), observation.dtype)
     prior = _shaped(env, env.prior(observation), observation.dtype)
     if certificate is None:
         radius, margin = jnp.asarray(jnp.inf), jnp.asarray(jnp.nan)

@@ -1,4 +1,4 @@
-"""Contracts and certificates as JAX PyTrees, so that one compiled program serves every (lam, b).
+"""Contracts, certificates and policies as JAX PyTrees: one compiled program serves every (lam, b) and all weights.
 
 The classes themselves know nothing of JAX; importing this module registers them. A copy that JAX makes
 while it traces is not validated again: its numbers may be tracers.
@@ -12,6 +12,7 @@ import jax
 
 from tether.certificates import LipschitzCertificate
 from tether.contract import Contract
+from tether.policy import NetworkPolicy
 from tether.sensitivity import Geometric, Sensitivity, Table
 
 
@@ -32,4 +33,9 @@ _register(Contract, numbers=("lam", "b", "cost_floor"), fixed=("horizon",))
 _register(Geometric, numbers=(), fixed=("rho", "scale", "_log_rho"))
 _register(Table, numbers=("values", "sums"), fixed=())
 _register(Sensitivity, numbers=("immediate", "carried", "perturbation"), fixed=())
+_register(
+    NetworkPolicy,
+    numbers=("weights", "biases"),
+    fixed=("input_mean", "input_scale", "center", "low", "high", "scalar", "uses_memory"),
+)
 _register(LipschitzCertificate, numbers=("contract", "bounds"), fixed=("rule",))

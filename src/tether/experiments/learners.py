@@ -1,0 +1,141 @@
+"""Train methods on a system and show what they earn, cost and break, over all settings and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from tether import data as sources
+from tether import envs
+from tether.certificates import LipschitzCertificate
+from tether.data import Episodes
+from tether.envs import Env
+from tether.learn.train import History, Method, Recipe, Score, Training, evaluate, train
+
+WIDTHS = {"carbon": 40, "inference": 50, "cooling": 40}
+"""Neurons of a hidden layer for each system, as in the paper where it has the system."""
+
+
+class System(NamedTuple):
+    """A system with episodes to train and to test on."""
+
+    env: Env
+    train: Episodes
+    test: Episodes
+
+
+def load_system(name: str, data: Path | None, episodes: int, seed: int) -> System:
+    """A system by its name, on the authors' data (carbon only) or on synthetic data.
+
+    Args:
+        name: `carbon`, `inference` or `cooling`.
+        data: Folder with the authors' carbon data; None for synthetic data.
+        episodes: Synthetic training episodes; two thirds as many are drawn to test on, from another seed.
+        seed: Of the synthetic data.
+    """
+    if name not in WIDTHS:
+        raise ValueError(f"the system must be one of {', '.join(WIDTHS)}, got {name!r}")
+    env: Env = getattr(envs, name.capitalize())()
+    if data is not None:
+        if name != "carbon":
+            raise ValueError(f"--data is the authors' carbon data, but the system is {name}")
+        return System(env, sources.load_carbon(data, "train"), sources.load_carbon(data, "test"))
+    draw = getattr(sources, f"synthetic_{name}")
+    return System(env, draw(seed, episodes), draw(seed + 1_000_000, max(1, 2 * episodes // 3)))
+
+
+class Result(NamedTuple):
+    """One trained method and its scores on the test episodes."""
+
+    training: Training
+    scores: list[Score]
+
+
+def run_method(
+    method: Method,
+    system: System,
+    certificate: LipschitzCertificate,
+    lams: list[float],
+    bs: list[float],
+    seeds: list[int],
+    recipe: Recipe,
+    checkpoint: Path | None,
+    report: Callable[[int, History], None],
+) -> Result:
+    """Train a method for the whole grid and evaluate it; `rl` is trained once, whatever lam and b are."""
+    if method in ("rl", "rl+acd"):
+        trained = train(
+            "rl", system.env, system.train, certificate,
+            seeds=seeds, recipe=recipe, checkpoint=checkpoint, report=report,
+        )  # fmt: skip
+        training = _for_every_setting(trained, method, [(lam, b) for b in bs for lam in lams])
+    else:
+        training = train(
+            method, system.env, system.train, certificate, lams=lams, bs=bs,
+            seeds=seeds, recipe=recipe, checkpoint=checkpoint, report=report,
+        )  # fmt: skip
+    return Result(training, evaluate(training, system.env, system.test, certificate))
+
+
+def _for_every_setting(trained: Training, method: Method, settings: list[tuple[float, float]]) -> Training:
+    """The one trained setting, repeated: what it learned depends on none of them."""
+    import jax
+
+    policies = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), len(settings), axis=0), trained.policies)
+    return Training(method, settings, trained.seeds, policies, trained.history)
+
+
+def results_table(
+    system: str, results: list[Result], published: dict[tuple[str, float, float], float]
+) -> Table:
+    """Methods by settings, mean and spread over the seeds.
+
+    Args:
+        system: Its name.
+        results: What was trained.
+        published: The authors' mean rewards by (method, lam, b), shown beside ours.
+    """
+    table = Table(title=f"{system}: test episodes, mean ± standard deviation over the seeds", box=SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    table.caption = (
+        "viol.: share of the test episodes with a violation in any round; training: of those in training"
+    )
+    table.add_column("method", no_wrap=True)
+    names = [
+        "lam",
+        "b",
+        "reward",
+        *(["published"] if published else []),
+        "mean cost",
+        "viol.",
+        "training",
+    ]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for training, scores in results:
+        seen = training.history.violations
+        for lam, b in training.settings:
+            mine = [score for score in scores if (score.lam, score.b) == (lam, b)]
+            rewards, costs = [score.reward for score in mine], [score.cost for score in mine]
+            rate = float(np.mean([score.violation_rate for score in mine]))
+            # `rl` has one training for all settings, and its history says nothing about any one of them.
+            own = training.method in ("acrl", "crl")
+            during = f"{seen[:, training.settings.index((lam, b))].mean():.1%}" if own else "-"
+            known = published.get((training.method, lam, b))
+            table.add_row(
+                training.method,
+                f"{lam:g}",
+                f"{b:g}",
+                f"{np.mean(rewards):.2f}±{np.std(rewards):.2f}",
+                *(["-" if known is None else f"{known:.2f}"] if published else []),
+                f"{np.mean(costs):.1f}",
+                f"[{'red' if rate > 0.0 else 'green'}]{rate:.1%}",
+                during,
+            )
+        table.add_section()
+    return table

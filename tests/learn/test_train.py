@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tether
+from tether import Recipe, evaluate, train
+
+ENV = tether.envs.Carbon()
+DATA = tether.data.synthetic_carbon(seed=0, n=400)
+TEST = tether.data.synthetic_carbon(seed=1, n=300)
+QUICK = Recipe(passes=6)
+
+
+def certificate(rule="tight", lam=2.0, b=2.0, horizon=24):
+    return tether.LipschitzCertificate(ENV.contract(lam, b, horizon), ENV.sensitivity, rule)
+
+
+def rewards(scores, lam, b):
+    return np.mean([score.reward for score in scores if (score.lam, score.b) == (lam, b)])
+
+
+@pytest.fixture(scope="module")
+def acrl():
+    return train(
+        "acrl", ENV, DATA, certificate(), lams=[0.0, 10.0], bs=[2.0, 6.0], seeds=[0, 1], recipe=QUICK
+    )
+
+
+@pytest.fixture(scope="module")
+def rl():
+    return train("rl", ENV, DATA, certificate(), seeds=[0, 1], recipe=QUICK)
+
+
+def test_acrl_never_breaks_the_promise_while_it_learns_nor_after(acrl):
+    assert acrl.history.violations.shape == (6, 4, 2)
+    assert acrl.history.violations.max() == 0.0
+    assert acrl.history.margins.min() >= 0.0
+    scores = evaluate(acrl, ENV, TEST, certificate())
+    assert len(scores) == 8
+    assert max(score.violation_rate for score in scores) == 0.0
+
+
+def test_acrl_learns_and_more_freedom_earns_more(acrl):
+    prior = evaluate(train("prior", ENV, DATA, certificate(), seeds=[0]), ENV, TEST, certificate())[0]
+    scores = evaluate(acrl, ENV, TEST, certificate())
+    assert prior.reward < rewards(scores, 0.0, 2.0) < rewards(scores, 10.0, 2.0) < rewards(scores, 10.0, 6.0)
+    assert acrl.history.rewards[-1].min() > acrl.history.rewards[0].max() - 60.0
+    assert np.all(acrl.history.rewards[-1] > acrl.history.rewards[0])
+
+
+def test_rl_earns_most_and_breaks_the_promise(rl, acrl):
+    scores = evaluate(rl, ENV, TEST, certificate())
+    assert min(score.violation_rate for score in scores) > 0.5
+    assert rl.history.violations[-1].min() > 0.5
+    assert rewards(scores, 2.0, 2.0) > rewards(evaluate(acrl, ENV, TEST, certificate()), 10.0, 6.0)
+
+
+def test_acrl_beats_the_same_guard_around_rl(rl, acrl):
+    guarded = tether.Training("rl+acd", rl.settings, rl.seeds, rl.policies, rl.history)
+    scores = evaluate(guarded, ENV, TEST, certificate(lam=10.0))
+    assert max(score.violation_rate for score in scores) == 0.0
+    trained = train("acrl", ENV, DATA, certificate(), seeds=[0, 1], recipe=QUICK)
+    assert rewards(evaluate(trained, ENV, TEST, certificate()), 2.0, 2.0) > rewards(scores, 2.0, 2.0)
+
+
+def test_an_untrained_network_behind_the_guard_is_safe():
+    scores = evaluate(
+        train("random+acd", ENV, DATA, certificate(), seeds=[0, 1, 2]), ENV, TEST, certificate()
+    )
+    assert len(scores) == 3
+    assert max(score.violation_rate for score in scores) == 0.0
+
+
+def test_crl_keeps_its_expected_cost_and_still_breaks_the_promise():
+    crl = train("crl", ENV, DATA, certificate(), lams=[2.0], seeds=[0, 1], recipe=Recipe(passes=40))
+    scores = evaluate(crl, ENV, DATA, certificate())
+    prior = tether.rollout(ENV, ENV.prior, DATA)
+    allowed = 3.0 * prior.total_costs.mean() + 24 * 2.0
+    for score in scores:
+        assert score.cost <= allowed
+        assert score.cost >= 0.7 * allowed  # and it uses what it may
+        assert score.violation_rate > 0.1
+    assert crl.history.multipliers.max() > 0.0
+
+
+@pytest.mark.parametrize("system", ["inference", "cooling"])
+def test_the_same_recipe_trains_the_other_systems(system):
+    env = getattr(tether.envs, system.capitalize())()
+    data = getattr(tether.data, f"synthetic_{system}")(seed=0, n=300)
+    each = tether.LipschitzCertificate(env.contract(5.0, 6.0), env.sensitivity)
+    trained = train("acrl", env, data, each, seeds=[0, 1], recipe=Recipe(passes=6))
+    prior = tether.rollout(env, env.prior, data)
+    for score in evaluate(trained, env, data, each):
+        assert score.violation_rate == 0.0
+        assert score.reward > prior.returns.mean() + 1.0
+
+
+def test_training_stopped_and_resumed_is_the_same_to_the_last_bit(tmp_path):
+    file, recipe = tmp_path / "training.npz", Recipe(passes=4)
+    whole = train("acrl", ENV, DATA[:100], certificate("paper"), seeds=[0], recipe=recipe)
+
+    def stop(done, history):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            "acrl",
+            ENV,
+            DATA[:100],
+            certificate("paper"),
+            seeds=[0],
+            recipe=recipe,
+            checkpoint=file,
+            report=stop,
+        )
+    passes = []
+    resumed = train(
+        "acrl", ENV, DATA[:100], certificate('paper'), seeds=[0], recipe=recipe, checkpoint=file,
+        report=lambda done, history: passes.append(done),
+    )  # fmt: skip
+    assert passes == [3, 4]
+    for mine, its in zip(resumed.policies.weights, whole.policies.weights, strict=True):
+        np.testing.assert_array_equal(mine, its)
+    np.testing.assert_array_equal(resumed.history.rewards, whole.history.rewards)
+    with pytest.raises(ValueError, match="is the checkpoint of another training"):
+        train("acrl", ENV, DATA[:100], certificate("paper"), seeds=[1], recipe=recipe, checkpoint=file)
+    file.write_text("damaged")
+    with pytest.raises(ValueError, match="is not a checkpoint"):
+        train("acrl", ENV, DATA[:100], certificate("paper"), seeds=[0], recipe=recipe, checkpoint=file)
+
+
+def test_a_trained_policy_is_picked_by_its_setting(acrl, tmp_path):
+    policy = acrl.policy(10.0, 6.0, 1)
+    policy.save(tmp_path / "policy.npz")
+    loaded = tether.load_policy(tmp_path / "policy.npz")
+    run = tether.rollout(ENV, loaded, TEST, certificate(lam=10.0, b=6.0))
+    score = next(
+        s for s in evaluate(acrl, ENV, TEST, certificate()) if (s.lam, s.b, s.seed) == (10.0, 6.0, 1)
+    )
+    assert run.returns.mean() == pytest.approx(score.reward, rel=1e-12)
+    with pytest.raises(ValueError, match=r"not trained for lam=3\.0"):
+        acrl.policy(3.0, 6.0, 1)
+    with pytest.raises(ValueError, match="reads the guard's memory; play it with a certificate"):
+        tether.rollout(ENV, loaded, TEST)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"method": "sac"}, ValueError, "method must be one of"),
+        ({"lams": [-1.0]}, ValueError, "lam must be at least 0"),
+        ({"bs": [-1.0]}, ValueError, "b must be at least 0"),
+        ({"lams": [0.0], "bs": [0.0]}, ValueError, "leave no freedom"),
+        ({"lams": []}, ValueError, "at least one setting"),
+        ({"seeds": []}, ValueError, "at least one seed"),
+        ({"seeds": [-1]}, ValueError, "seed must be at least 0"),
+        ({"certificate": certificate(horizon=12)}, ValueError, "horizon of 12 rounds, the data has 24"),
+        ({"data": {}}, TypeError, "episodes must be"),
+    ],
+)
+def test_impossible_trainings_are_refused_before_any_work(change, error, message):
+    call = {"method": "acrl", "env": ENV, "data": DATA, "certificate": certificate()} | change
+    with pytest.raises(error, match=message):
+        train(**call)
+
+
+@pytest.mark.parametrize("change", [{"passes": 0}, {"batch": 0}, {"learning_rate": 0.0}, {"width": 2.5}])
+def test_an_impossible_recipe_is_refused(change):
+    with pytest.raises((ValueError, TypeError), match=next(iter(change))):
+        Recipe(**change)
+
+
+def test_a_reward_that_is_not_a_number_is_an_error():
+    with pytest.raises(FloatingPointError, match="a smaller learning rate than 1e\\+30 may help"):
+        train("rl", ENV, DATA, certificate(), seeds=[0], recipe=Recipe(passes=3, learning_rate=1e30))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tether
+from tether import NetworkPolicy, load_policy
+
+BOXES = [
+    (0.0, math.inf, 4.0),
+    (0.0, 6.0, 2.5),
+    (-math.inf, math.inf, -1.0),
+    (0.0, 6.0, 0.0),
+    ([0.0, -1.0], 8.0, [2.0, 3.0]),
+]
+
+
+def fresh(low=0.0, high=math.inf, center=4.0, seed=0, uses_memory=False):
+    return NetworkPolicy.fresh(
+        [1.0, 2.0], [0.5, 2.0], low=low, high=high, center=center, width=8, seed=seed, uses_memory=uses_memory
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("low", "high", "center"), BOXES)
+def test_first_actions_are_near_the_center_and_always_in_the_box(low, high, center):
+    policy = fresh(low, high, center)
+    for observation in np.random.default_rng(0).normal(loc=[1.0, 2.0], size=(50, 2)):
+        action = policy(observation)
+        assert np.shape(action) == np.shape(center)
+        assert np.all((action >= low) & (action <= high))
+        assert np.all(np.abs(action - center) < 1.5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 1000), size=st.sampled_from([1.0, 30.0, 1e3]))
+def test_numpy_and_jax_play_the_same_action(seed, size):
+    policy = fresh(seed=seed, uses_memory=True)
+    seen = size * np.random.default_rng(seed).normal(size=5)
+    with jax.enable_x64(True):
+        compiled = jax.jit(policy)(jnp.asarray(seen))
+    assert float(policy(seen)) == pytest.approx(float(compiled), rel=1e-9, abs=1e-12)
+
+
+def test_the_output_cannot_die():
+    policy = fresh()
+    pushed = jax.tree.map(lambda leaf: leaf - 3.0, policy)
+    with jax.enable_x64(True):
+        slope = jax.grad(lambda bias: _with_bias(pushed, bias)(jnp.zeros(2)))(jnp.zeros(1))
+    assert abs(float(slope[0])) > 0.0
+
+
+def _with_bias(policy, bias):
+    import dataclasses
+
+    return dataclasses.replace(policy, biases=(*policy.biases[:-1], bias))
+
+
+@pytest.mark.parametrize(("low", "high", "center"), BOXES)
+def test_a_saved_policy_plays_the_same(tmp_path, low, high, center):
+    policy = fresh(low, high, center)
+    policy.save(tmp_path / "policy.npz")
+    again = load_policy(tmp_path / "policy.npz")
+    for observation in np.random.default_rng(1).normal(size=(20, 2)):
+        np.testing.assert_array_equal(policy(observation), again(observation))
+
+
+def test_what_is_no_policy_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="expected a policy saved by"):
+        load_policy(tmp_path / "none.npz")
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    (tmp_path / "text.npz").write_text("hello")
+    for name in ("other", "text"):
+        with pytest.raises(ValueError, match="is not a policy saved by"):
+            load_policy(tmp_path / f"{name}.npz")
+
+
+def test_a_loaded_policy_plays_in_the_online_guard_without_jax(tmp_path):
+    env = tether.envs.Carbon()
+    NetworkPolicy.fresh(
+        np.zeros(4), np.ones(4), low=0.0, high=math.inf, center=4.0, width=8, seed=0, uses_memory=True
+    ).save(tmp_path / "policy.npz")
+    code = f"""
+import sys, numpy as np, tether
+from tether.envs import Carbon
+env = Carbon()
+policy = tether.load_policy({str(tmp_path / "policy.npz")!r})
+certificate = tether.LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
+guard = tether.Guard(certificate, env.prior, low=0.0)
+observation = np.array([3.5, 2.0, 0.0, 0.0])
+print(guard.act(observation, policy(np.concatenate([observation, guard.features]))))
+assert "jax" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert env.cost_floor == 1.0
