@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tether
+import tether.learn.trees  # makes policies PyTrees
 from tether import NetworkPolicy, load_policy
 
 BOXES = [

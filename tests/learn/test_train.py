@@ -33,11 +33,11 @@ def rl():
 
 
 def test_acrl_never_breaks_the_promise_while_it_learns_nor_after(acrl):
-    assert acrl.history.violations.shape == (6, 4, 2)
+    assert acrl.history.violations.shape == (6, 6, 2)
     assert acrl.history.violations.max() == 0.0
     assert acrl.history.margins.min() >= 0.0
     scores = evaluate(acrl, ENV, TEST, certificate())
-    assert len(scores) == 8
+    assert len(scores) == 12
     assert max(score.violation_rate for score in scores) == 0.0
 
 
@@ -58,10 +58,9 @@ def test_rl_earns_most_and_breaks_the_promise(rl, acrl):
 
 def test_acrl_beats_the_same_guard_around_rl(rl, acrl):
     guarded = tether.Training("rl+acd", rl.settings, rl.seeds, rl.policies, rl.history)
-    scores = evaluate(guarded, ENV, TEST, certificate(lam=10.0))
+    scores = evaluate(guarded, ENV, TEST, certificate())
     assert max(score.violation_rate for score in scores) == 0.0
-    trained = train("acrl", ENV, DATA, certificate(), seeds=[0, 1], recipe=QUICK)
-    assert rewards(evaluate(trained, ENV, TEST, certificate()), 2.0, 2.0) > rewards(scores, 2.0, 2.0)
+    assert rewards(evaluate(acrl, ENV, TEST, certificate()), 2.0, 2.0) > rewards(scores, 2.0, 2.0)
 
 
 def test_an_untrained_network_behind_the_guard_is_safe():
