@@ -37,7 +37,7 @@ def test_the_command_is_installed_and_has_a_version():
     [
         *((), ("reproduce",), ("bench",), ("data",)),
         *(("reproduce", "carbon"), ("reproduce", "published"), ("train",)),
-        *(("bench", "guard"), ("bench", "data"), ("data", "calibration")),
+        *(("bench", "guard"), ("bench", "train"), ("bench", "data"), ("data", "calibration")),
     ],
 )
 def test_help_teaches(command, monkeypatch, capsys):
@@ -190,3 +190,15 @@ def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch,
         assert measured[what]["value"] > 0.0
         assert what in out
     assert measured["JAX loaded by it (0: no)"]["value"] == 0.0
+
+
+def test_bench_train_measures_both_sides(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    code, out, err = run(monkeypatch, capsys, "bench", "train", "--repetitions", 3, "--out", tmp_path)
+    assert code == 0, err
+    measured = {
+        each["what"]: each for each in json.loads((tmp_path / "results.json").read_text())["measurements"]
+    }
+    for what in ("tether / PyTorch, one setting", "tether / PyTorch, 12 settings"):
+        assert measured[what]["value"] > 1.0
+        assert what in out

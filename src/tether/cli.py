@@ -6,9 +6,10 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -24,6 +25,9 @@ from rich.progress import (
 
 from tether import __version__, _validate
 from tether.experiments import bench_data, data_cli
+
+if TYPE_CHECKING:
+    from tether.experiments.bench import Measurement
 
 app = typer.Typer(
     name="tether",
@@ -246,7 +250,7 @@ def _published_rewards(paper: Path) -> dict[tuple[str, float, float], float]:
 
 
 @bench.command("guard")
-def bench_guard(
+def bench_guard_command(
     out: Out = Path("out/bench/guard"),
     seed: Seed = 0,
     repetitions: Annotated[
@@ -258,19 +262,38 @@ def bench_guard(
     One act + observe against the same projection as a parametrised cvxpy problem (extra `bench`), a long horizon
     against a short one, guarded rounds a second, and what `import tether` costs. Nothing else should run meanwhile.
     """
+    from tether.experiments.bench import bench_guard
+
+    _measure("tether bench guard", out, bench_guard(seed, repetitions))
+
+
+@bench.command("train")
+def bench_train_command(
+    out: Out = Path("out/bench/train"),
+    seed: Seed = 0,
+    repetitions: Annotated[int, typer.Option(help="How often each is measured.", min=3)] = 5,
+) -> None:
+    """Measure offline ACRL training against an eager PyTorch loop of the same update (extra `sb3` has PyTorch)."""
+    from tether.experiments.bench import bench_train
+
+    _measure("tether bench train", out, bench_train(seed, repetitions))
+
+
+def _measure(title: str, out: Path, measurements: Iterator[Measurement]) -> None:
+    """Take the measurements, show them and write them down."""
     from tether.experiments import bench as benchmarks
     from tether.experiments import output
 
     folder = output.prepare_folder(out)
-    measurements = []
+    taken = []
     with _progress() as progress:
         task = progress.add_task("measuring", total=None)
-        for each in benchmarks.bench_guard(seed, repetitions):
-            measurements.append(each)
-            progress.update(task, completed=len(measurements))
-    console.print(benchmarks.table("tether bench guard", measurements))
+        for each in measurements:
+            taken.append(each)
+            progress.update(task, completed=len(taken))
+    console.print(benchmarks.table(title, taken))
     results = {
-        "measurements": benchmarks.as_json(measurements),
+        "measurements": benchmarks.as_json(taken),
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }
     output.write_json(folder / "results.json", results)

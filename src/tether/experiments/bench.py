@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import subprocess
 import sys
 import time
@@ -14,10 +16,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tether.certificates import LipschitzCertificate, Rule
-from tether.data import synthetic_carbon
+from tether.data import Episodes, synthetic_carbon
 from tether.envs import Carbon
 from tether.guard import Guard
 from tether.learn.rollout import rollout
+from tether.learn.train import Recipe, train
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,17 @@ def table(title: str, measurements: list[Measurement]) -> Table:
     grid.add_column("measured", no_wrap=True)
     for name in ("median", "lowest", "highest"):
         grid.add_column(name, justify="right")
-    grid.add_column("unit")
-    grid.add_column("target")
+    for name in ("unit", "target"):
+        grid.add_column(name, no_wrap=True)
     for each in measurements:
         verdict = {None: "", True: " [green]met", False: " [red]missed"}[each.met]
-        numbers = (f"{number:.4g}" for number in (each.value, each.lowest, each.highest))
+        numbers = (_text(number) for number in (each.value, each.lowest, each.highest))
         grid.add_row(each.what, *numbers, each.unit, each.target + verdict)
     return grid
+
+
+def _text(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 10_000.0 else f"{number:.4g}"
 
 
 def as_json(measurements: list[Measurement]) -> list[dict[str, Any]]:
@@ -99,6 +106,70 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
 
     yield from _bench_rollout(env, seed, repetitions)
     yield from _bench_import()
+
+
+def bench_train(seed: int, repetitions: int = 5) -> Iterator[Measurement]:
+    """Offline ACRL training against an eager PyTorch loop of the same update, batch 50, on one thread.
+
+    Args:
+        seed: Of the synthetic episodes and of the weights.
+        repetitions: Passes measured after the first, and rounds of PyTorch updates between them.
+    """
+    import torch
+
+    from tether.experiments.torch_yardstick import torch_updates
+
+    env = Carbon()
+    data = synthetic_carbon(seed, 1000)
+    lams = [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
+    # On two threads and busy cores PyTorch at times waits on itself; one thread is the fairer rival here.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        series = [data[name] for name in env.series]
+        rival = [
+            25 * 50 / torch_updates(*series, lam=2.0, b=2.0, rule="tight", updates=25, seed=seed)[0]
+            for _ in range(repetitions)
+        ]
+    finally:
+        torch.set_num_threads(threads)
+    yield _rate("eager PyTorch, one setting", rival)
+    for name, grid, wanted in (
+        ("one setting", {}, 30.0),
+        ("12 settings", {"lams": lams, "bs": [2.0, 6.0]}, 50.0),
+    ):
+        compiling, rates = _training_rates(env, data, certificate, grid, seed, repetitions)
+        yield Measurement(f"compiling, {name}", compiling, compiling, compiling, "s")
+        yield _rate(f"tether, {name}", rates)
+        enough = functools.partial(operator.le, wanted)
+        yield _ratio(f"tether / PyTorch, {name}", rates, rival, "times", f">= {wanted:g}", enough)
+
+
+def _training_rates(
+    env: Carbon,
+    data: Episodes,
+    certificate: LipschitzCertificate,
+    grid: dict[str, Any],
+    seed: int,
+    repetitions: int,
+) -> tuple[float, list[float]]:
+    """Seconds of compilation, and episodes a second in each later pass."""
+    recipe = Recipe(passes=repetitions + 1)
+    ends = [time.perf_counter()]
+    train(
+        "acrl", env, data, certificate, **grid, seeds=[seed], recipe=recipe,
+        report=lambda _passes, _history: ends.append(time.perf_counter()),
+    )  # fmt: skip
+    episodes = (
+        len(data) // recipe.batch * recipe.batch * len(grid.get("lams", [0])) * len(grid.get("bs", [0]))
+    )
+    times = np.diff(ends)
+    return float(times[0] - np.median(times[1:])), [episodes / seconds for seconds in times[1:]]
+
+
+def _rate(what: str, rates: list[float]) -> Measurement:
+    return Measurement(what, float(np.median(rates)), min(rates), max(rates), "episodes/s")
 
 
 def _convex_program(env: Carbon, observations: Any, proposals: Any) -> Callable[[], float]:
