@@ -23,7 +23,7 @@ def rewards(scores, lam, b):
 @pytest.fixture(scope="module")
 def acrl():
     return train(
-        "acrl", ENV, DATA, certificate(), lams=[0.0, 10.0], bs=[2.0, 6.0], seeds=[0, 1], recipe=QUICK
+        "acrl", ENV, DATA, certificate(), lams=[0.0, 2.0, 10.0], bs=[2.0, 6.0], seeds=[0, 1], recipe=QUICK
     )
 
 
