@@ -319,7 +319,7 @@ def policy_from_sb3(
             that rescales actions or normalises observations, that has to be done around the function too.
         deterministic: Whether to take the mean action instead of a sampled one.
         shape: Shape to give the proposal, () for a number; None to leave it as the model gives it.
-            `tether.Guard` wants the shape of its prior's actions; `Guarded` takes any.
+            `tether.Guard` takes a vector only in the shape of its prior's actions; `Guarded` takes any.
 
     Example:
         >>> class Model:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tether._files import complete_file
 from tether.envs.base import namespace
-from tether.experiments.output import complete_file
 
 VERSION = 1
 MEMORY = 3

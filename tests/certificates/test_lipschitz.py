@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tether
-import tether.learn.trees
 from tether import Contract, LipschitzCertificate, Sensitivity, _scalar, geometric, table
 
 RULES = ("paper", "released", "tight")
@@ -252,4 +250,3 @@ def test_a_certificate_that_makes_no_sense_is_refused(make, error, message):
 def test_a_certificate_is_described_exactly(p):
     certificate = LipschitzCertificate(Contract(0.1, 1 / 3, 4, 0.7), Sensitivity(31.0, 2.875, p), "released")
     assert LipschitzCertificate.from_dict(certificate.to_dict()) == certificate
-    assert tether.LipschitzCertificate is LipschitzCertificate

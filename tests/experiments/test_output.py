@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from tether.experiments.output import complete_file, prepare_folder, write_json
+from tether._files import complete_file
+from tether.experiments.output import prepare_folder, write_json
 
 
 def test_numbers_of_numpy_are_written_as_numbers(tmp_path):

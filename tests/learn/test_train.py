@@ -45,7 +45,6 @@ def test_acrl_learns_and_more_freedom_earns_more(acrl):
     prior = evaluate(train("prior", ENV, DATA, certificate(), seeds=[0]), ENV, TEST, certificate())[0]
     scores = evaluate(acrl, ENV, TEST, certificate())
     assert prior.reward < rewards(scores, 0.0, 2.0) < rewards(scores, 10.0, 2.0) < rewards(scores, 10.0, 6.0)
-    assert acrl.history.rewards[-1].min() > acrl.history.rewards[0].max() - 60.0
     assert np.all(acrl.history.rewards[-1] > acrl.history.rewards[0])
 
 

@@ -124,7 +124,7 @@ def download_caiso(start: str | date, end: str | date, path: str | Path) -> Path
             "downloading from CAISO needs the package gridstatus: pip install 'tether-rl[caiso]' "
             "(files that you have already are read without it)"
         ) from None
-    from tether.experiments.output import complete_file
+    from tether._files import complete_file
 
     table = gridstatus.CAISO().get_fuel_mix(start=str(start), end=str(end))
     with complete_file(path) as draft:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tether._files import complete_file
 from tether.data.episodes import Episodes
-from tether.experiments.output import complete_file
 
 FORMAT = "tether-episodes-1"
 

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from tether.experiments.output import complete_file
+from tether._files import complete_file
 
 if TYPE_CHECKING:
     from tether.audit import Audit

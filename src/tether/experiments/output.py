@@ -1,19 +1,17 @@
-"""Files that are either complete or not there: written beside their place and then moved into it."""
+"""Where results go: a folder, JSON, and what a reader needs to get the same."""
 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tether._files import complete_file
 
 
 def prepare_folder(path: str | Path) -> Path:
@@ -23,22 +21,6 @@ def prepare_folder(path: str | Path) -> Path:
         raise NotADirectoryError(f"{folder} is a file; --out must be a folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-@contextmanager
-def complete_file(path: str | Path) -> Iterator[Path]:
-    """A path to write to; it becomes `path` if the block ends well and disappears if it does not."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}-", suffix=target.suffix)
-    os.close(handle)
-    draft = Path(name)
-    try:
-        yield draft
-        draft.chmod(0o644)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, content: Any) -> None:

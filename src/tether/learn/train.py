@@ -21,11 +21,11 @@ import numpy as np
 import optax
 
 from tether import _validate
+from tether._files import complete_file
 from tether.audit import audit
 from tether.certificates import LipschitzCertificate
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
-from tether.experiments.output import complete_file
 from tether.learn.rollout import _play, rollout
 from tether.policy import NetworkPolicy
 
