@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tether.learn.trees  # noqa: F401  (makes policies PyTrees)
 from tether import NetworkPolicy, load_policy
 
 BOXES = [

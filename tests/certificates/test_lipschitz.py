@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tether.learn.trees  # noqa: F401  (makes certificates PyTrees)
 from tether import Contract, LipschitzCertificate, Sensitivity, _scalar, geometric, table
 
 RULES = ("paper", "released", "tight")
