@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,3 +15,30 @@ def shared() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip(f"the authors' data is not in {SHARED}")
     return SHARED
+
+
+def _chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, if it is installed; nothing is ever installed or downloaded for it."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if _chromium() is None:
+        pytest.skip("no chromium")
+    with playwright.sync_playwright() as driver:
+        # Root may not use the sandbox, and nothing but the page itself is to be loaded.
+        flags = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
+        started = driver.chromium.launch(executable_path=_chromium(), args=[f"--{flag}" for flag in flags])
+        yield started
+        started.close()
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Say loudly what was not tested."""
+    if _chromium() is None:
+        terminalreporter.section("BROWSER TESTS SKIPPED", sep="!", red=True, bold=True)
+        terminalreporter.line("No chromium on this machine: report.html was not tested in a browser.")
+        terminalreporter.line("Install Chromium (Debian: apt-get install chromium) and run the tests again.")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,7 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tether import __version__, _validate
+from tether import __version__
 from tether.experiments import bench_data, data_cli
 
 if TYPE_CHECKING:
@@ -62,52 +62,188 @@ def _version(
         raise typer.Exit
 
 
+Scale = Annotated[
+    bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
+]
+RealData = Annotated[Path | None, typer.Option(help="Folder with real data; embedded data without it.")]
+Paper = Annotated[
+    Path | None, typer.Option(help="Folder with the authors' published.json, to show their numbers beside.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that the folder holds.")]
+Seeds = Annotated[
+    int | None,
+    typer.Option(help="Number of seeds; the spread over them is shown. [default: 3, full: 5]", min=1),
+]
+Choice = Annotated[str | None, typer.Option(help="Comma-separated; those of the plan without it.")]
+Count = Annotated[int | None, typer.Option(help="That of the plan without it.", min=1)]
+
+
 @reproduce.command("carbon")
 def reproduce_carbon(
     out: Out = Path("out/carbon"),
-    lam: Annotated[float, typer.Option(help="Relative slack of the contract.")] = 2.0,
-    b: Annotated[float, typer.Option(help="Slack a round of the contract, cost units.")] = 2.0,
-    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
+    full: Scale = False,
+    data: RealData = None,
+    paper: Paper = None,
+    seeds: Seeds = None,
     seed: Seed = 0,
-    episodes: Annotated[int, typer.Option(help="Synthetic episodes a seed.", min=1)] = 1416,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the authors' carbon data (.mat); its test windows are played."),
-    ] = None,
+    resume: Resume = False,
+    methods: Choice = None,
+    rules: Choice = None,
+    modes: Choice = None,
+    lams: Choice = None,
+    bs: Choice = None,
+    episodes: Count = None,
+    passes: Count = None,
+    explored: Count = None,
 ) -> None:
-    """Guard a random and a greedy learner on the carbon system.
+    """Run the paper's evaluation of carbon-aware scheduling.
 
-    Plays the prior, a random and a greedy learner on the same episodes, each learner with no guard and with the three
-    rules of the guard, and audits the promise in every round of every episode. Writes `results.json` and `guard.png`.
+    Hostile learners with and without the guard; prior, RL, CRL, ACRL, RL+ACD and Random+ACD, offline and online, over
+    lam, b and seeds, audited in every round. Writes `report.html`, `results.json` and `figures/`. Finished pieces stay:
+    a killed run goes on with `--resume`.
 
-    For instance `tether reproduce carbon --lam 0 --b 6 --data ../shared/data/carbon`.
+    For instance `tether reproduce carbon --full --data ../shared/data/carbon --paper ../shared/paper`.
     """
-    from tether.experiments import figures, output
-    from tether.experiments.paper import guard_study
+    changes = _changes(seeds, seed, full, methods, rules, modes, lams, bs, episodes, passes, explored)
+    _reproduce("carbon", out, full, data, paper, resume, changes)
 
-    folder = output.prepare_folder(out)
-    lam, b = _validate.number("--lam", lam, minimum=0.0), _validate.number("--b", b, minimum=0.0)
-    with _progress() as progress:
-        task = progress.add_task("playing", total=None)
-        study = guard_study(
-            lam,
-            b,
-            list(range(seed, seed + seeds)),
-            episodes,
-            data,
-            report=lambda done, total: progress.update(task, completed=done, total=total),
-        )
-    console.print(study.table())
-    figures.save(study.figure, folder / "guard.png")
-    results = {
-        "contract": asdict(study.contract),
-        "episodes": study.episodes,
-        "seeds": study.seeds,
-        "rows": [asdict(row) for row in study.rows],
-        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+
+@reproduce.command("inference")
+def reproduce_inference(
+    out: Out = Path("out/inference"),
+    full: Scale = False,
+    data: RealData = None,
+    paper: Paper = None,
+    seeds: Seeds = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    methods: Choice = None,
+    rules: Choice = None,
+    modes: Choice = None,
+    lams: Choice = None,
+    bs: Choice = None,
+    episodes: Count = None,
+    passes: Count = None,
+    explored: Count = None,
+) -> None:
+    """Run the paper's evaluation of sustainable AI inference.
+
+    As `tether reproduce carbon`, for the battery system. Real data is the GPU power of the BLOOM service.
+    """
+    changes = _changes(seeds, seed, full, methods, rules, modes, lams, bs, episodes, passes, explored)
+    _reproduce("inference", out, full, data, paper, resume, changes)
+
+
+def _changes(
+    seeds: int | None,
+    seed: int,
+    full: bool,
+    methods: str | None,
+    rules: str | None,
+    modes: str | None,
+    lams: str | None,
+    bs: str | None,
+    episodes: int | None,
+    passes: int | None,
+    explored: int | None,
+) -> dict[str, Any]:
+    """What the options change of the plan; None leaves it as it is."""
+    count = (5 if full else 3) if seeds is None else seeds
+    names = {
+        name: None if text is None else tuple(each.strip() for each in text.split(","))
+        for name, text in (("methods", methods), ("rules", rules), ("modes", modes))
     }
-    output.write_json(folder / "results.json", results)
-    console.print(f"Figure: {folder / 'guard.png'}   Results: {folder / 'results.json'}")
+    numbers = {
+        name: None if text is None else tuple(_numbers(f"--{name}", text))
+        for name, text in (("lams", lams), ("bs", bs))
+    }
+    counts = {"train_episodes": episodes, "passes": passes, "explored": explored}
+    return {"seeds": tuple(range(seed, seed + count)), **names, **numbers, **counts}
+
+
+def _reproduce(
+    system: str,
+    out: Path,
+    full: bool,
+    data: Path | None,
+    paper: Path | None,
+    resume: bool,
+    changes: dict[str, Any],
+) -> None:
+    import shutil
+    import time
+
+    from tether.experiments import engines, results
+    from tether.experiments import paper as evaluation
+    from tether.experiments.report import summary_tables, write_report
+
+    plan = evaluation.plan_for(system, "full" if full else "quick", **changes)
+    plant = evaluation.load_data(plan, data)
+    identity = evaluation.identity(plan, plant, _command(), data, paper)
+    with engines.claim(out) as folder, _progress() as progress:
+        todo = evaluation.pieces(plan, plant, folder, data, paper)
+        task = progress.add_task(system, total=len(todo))
+        step = progress.add_task("", total=None)
+        began = time.monotonic()
+
+        def tell(piece: engines.Piece, done: int, total: int, words: str) -> None:
+            progress.update(step, completed=done, total=total, description=f"{piece.name} {words}".strip())
+
+        def finished(piece: engines.Piece, found: bool) -> None:
+            nonlocal began
+            progress.advance(task)
+            number = int(progress.tasks[0].completed)
+            took = "found" if found else f"{time.monotonic() - began:.1f} s"
+            progress.console.print(
+                f"{system} {number:>2}/{len(todo)}  {piece.name:<28} {took}", highlight=False
+            )
+            began = time.monotonic()
+
+        try:
+            done = engines.run_pieces(folder, identity, todo, resume=resume, tell=tell, finished=finished)
+        except KeyboardInterrupt:
+            progress.console.print(
+                "Stopped. Finished pieces are kept: the same command with --resume goes on."
+            )
+            raise
+        progress.update(step, description="report", total=None)
+        content = evaluation.assemble(plan, plant, engines.read_identity(folder), done)
+        results.write_results(folder / "results.json", content)
+        page = write_report(folder)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    console.print(*summary_tables(content), sep="\n")
+    console.print(
+        f"Report: {page}   Results: {page.with_name('results.json')}   Figures: {page.with_name('figures')}"
+    )
+
+
+def _command() -> str:
+    """The command as typed, without what does not change the results: --resume and --out."""
+    kept: list[str] = []
+    arguments = iter(sys.argv[1:])
+    for argument in arguments:
+        if argument == "--out":
+            next(arguments, None)
+        elif argument != "--resume" and not argument.startswith("--out="):
+            kept.append(argument)
+    return shlex.join(["tether", *kept])
+
+
+@app.command("report")
+def report_command(
+    folder: Annotated[
+        Path, typer.Argument(help="One that `tether reproduce` wrote, or one with several of those in it.")
+    ],
+    figures: Annotated[bool, typer.Option(help="Draw the figures for print, too.")] = True,
+) -> None:
+    """Build report.html and the figures again from results.json.
+
+    Given a folder that holds the folders of several runs, the page shows all of them, and the comparison with the paper
+    has a column for the authors' data and one for embedded data.
+    """
+    from tether.experiments.report import write_report
+
+    console.print(f"Report: {write_report(folder, draw=figures)}")
 
 
 @reproduce.command("published")

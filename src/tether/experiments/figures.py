@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import matplotlib.lines
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, told apart with every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
+
+METHODS = {
+    "prior": ("prior", GREY, "--"),
+    "random+acd": ("Random+ACD", GREEN, "-"),
+    "rl": ("RL", RED, "-"),
+    "rl+acd": ("RL+ACD", SKY, "-"),
+    "crl": ("CRL", PURPLE, "-"),
+    "acrl": ("ACRL", BLUE, "-"),
+}
+"""Name, colour and line of each method."""
 
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -49,7 +61,8 @@ def save(figure: Figure, path: str | Path) -> None:
     if target.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"a figure is saved as .png, .svg or .pdf, got {str(path)!r}")
     with mpl.rc_context(_STYLE), complete_file(target) as draft:
-        figure.savefig(draft, dpi=160)
+        # Without a date the same results give the same file.
+        figure.savefig(draft, dpi=160, metadata={"Date": None} if target.suffix == ".svg" else None)
 
 
 def draw_spread(axis: Any, curves: Any, color: str, label: str) -> None:
@@ -81,3 +94,226 @@ def audit_figure(audit: Audit) -> Figure:
     axis.set_ylim(bottom=0.0)
     axis.legend(loc="best", fontsize=8)
     return figure
+
+
+def paper_figures(results: dict[str, Any]) -> dict[str, Figure]:
+    """Every figure of the paper that `results` (the content of a results.json) has the numbers for, by name."""
+    made = {
+        "guard": guard_figure(results),
+        "regret-episodes": _regret_episodes(results),
+        "regret-lam": _against_lam(results, "regret", "regret on test episodes"),
+        "violations-lam": _against_lam(results, "violation_rate", "episodes that break the promise"),
+        "costs": _costs(results),
+        "rules": _rules(results),
+    }
+    return {name: figure for name, figure in made.items() if figure is not None}
+
+
+@styled
+def guard_figure(results: dict[str, Any]) -> Figure:
+    """What the guard does to a greedy and a random learner: cost against its bound, over the rounds."""
+    study = results["guard"]
+    curves = {(each["learner"], each["guard"]): each for each in study["curves"]}
+    figure, axes = new_figure(9.0, 3.8, columns=2)
+    left, right = axes[0]
+    rounds = np.arange(1, len(study["bound"]["median"]) + 1)
+    for spread, color, label in (
+        (study["bound"], BLACK, "the bound"),
+        (curves["greedy", "none"]["cost"], ORANGE, "greedy, unguarded"),
+        (curves["greedy", "tight"]["cost"], BLUE, "greedy, guarded (tight)"),
+        (curves["prior", "none"]["cost"], GREY, "prior"),
+    ):
+        left.fill_between(rounds, spread["low"], spread["high"], color=color, alpha=0.2, linewidth=0)
+        left.plot(rounds, spread["median"], color=color, label=label)
+    left.set_ylabel("cumulative cost J_h")
+    left.set_title("Median and middle 90 % of the episodes", loc="left")
+    styles = (
+        ("greedy", "none", ORANGE, "-"),
+        ("random", "none", ORANGE, "--"),
+        ("greedy", "tight", BLUE, "-"),
+        ("random", "tight", BLUE, "--"),
+    )
+    for learner, guard, color, line in styles:
+        label = f"{learner}, {'unguarded' if guard == 'none' else 'guarded'}"
+        right.plot(rounds, curves[learner, guard]["worst_share"], line, color=color, label=label)
+    right.axhline(1.0, color=BLACK, linewidth=1.2, label="the bound")
+    right.set_ylabel("largest J_h / its bound")
+    right.set_title("The worst episode of each round", loc="left")
+    free = (
+        min(curves["prior", "none"]["cost"]["low"]) <= 0.0
+    )  # rounds can cost nothing, which no logarithm shows
+    for axis, scale in ((left, "linear" if free else "log"), (right, "log")):
+        axis.set_yscale(scale)
+        axis.set_xlabel("round h")
+        axis.legend(loc="best", fontsize=8)
+    figure.suptitle(f"{_title(results)}, lam = {study['lam']:g}, b = {study['b']:g}", x=0.01, ha="left")
+    return figure
+
+
+@styled
+def _regret_episodes(results: dict[str, Any]) -> Figure | None:
+    """Regret in the first episodes of exploration, for the smallest and the largest freedom of the grid."""
+    rows = [row for row in results["exploration"] if "regret" in row]
+    if not rows:
+        return None
+    grid = results["grid"]
+    shown = list(
+        dict.fromkeys([(results["guard"]["lam"], grid["bs"][0]), (grid["lams"][-1], grid["bs"][-1])])
+    )
+    figure, axes = new_figure(1.3 + 3.9 * len(shown), 3.2, columns=len(shown), sharey=True)
+    for axis, (lam, b) in zip(axes[0], shown, strict=True):
+        for method in grid["methods"]:
+            mine = [
+                row["regret"]
+                for row in rows
+                if (row["method"], row["lam"], row["b"]) == (method, lam, b)
+                and row["rule"] in (None, _main_rule(results))
+            ]
+            if mine:
+                episodes = results["training"]["block"] * np.arange(1, len(mine[0]) + 1)
+                _draw_seeds(axis, episodes, np.array(mine).T, method)
+        axis.set_title(f"lam = {lam:g}, b = {b:g}", loc="left")
+        axis.set_xlabel("episode")
+    axes[0, 0].set_ylabel(f"regret, mean of {results['training']['block']} episodes")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    figure.suptitle(f"{_title(results)}: regret while exploring", x=0.01, ha="left")
+    return figure
+
+
+@styled
+def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | None:
+    """A score against lam, a panel for each b; the band is the range over the seeds."""
+    grid = results["grid"]
+    figure, axes = new_figure(1.3 + 3.9 * len(grid["bs"]), 3.2, columns=len(grid["bs"]), sharey=True)
+    drawn = False
+    for axis, b in zip(axes[0], grid["bs"], strict=True):
+        for method in grid["methods"]:
+            if field == "regret" and method == "rl":
+                continue
+            found = [(lam, _values(results, field, method, lam, b)) for lam in grid["lams"]]
+            points = [(lam, values) for lam, values in found if values]
+            if points:
+                drawn = True
+                _draw_seeds(axis, [lam for lam, _ in points], [values for _, values in points], method, "o")
+        axis.set_title(f"b = {b:g}", loc="left")
+        axis.set_xlabel("lam")
+        axis.set_xticks(grid["lams"])
+        axis.set_ylim(bottom=0.0)
+    axes[0, 0].set_ylabel(label)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    figure.suptitle(f"{_title(results)}: {label}", x=0.01, ha="left")
+    return figure if drawn else None
+
+
+@styled
+def _costs(results: dict[str, Any]) -> Figure:
+    """Worst and average cost beside their bounds, for two lam at the first b."""
+    grid = results["grid"]
+    b = grid["bs"][0]
+    positive = [lam for lam in grid["lams"] if lam > 0.0] or grid["lams"]
+    lams = list(dict.fromkeys([positive[0], 6.0 if 6.0 in positive else positive[-1]]))
+    figure, axes = new_figure(9.0, 3.6, columns=2)
+    for axis, field, title in zip(
+        axes[0], ("worst_cost", "cost"), ("worst cost", "average cost"), strict=True
+    ):
+        for j, lam in enumerate(lams):
+            bound = next(row[field] for row in results["bounds"] if (row["lam"], row["b"]) == (lam, b))
+            axis.axvline(
+                bound, color=BLACK, linestyle=("--", ":")[j], linewidth=1.2, label=f"bound, lam = {lam:g}"
+            )
+            for place, method in enumerate(grid["methods"]):
+                values = _values(results, field, method, lam, b)
+                if values:
+                    at = place + (j - 0.5 * (len(lams) - 1)) * 0.3
+                    axis.plot(
+                        [min(values), max(values)],
+                        [at, at],
+                        color=METHODS[method][1],
+                        alpha=0.35,
+                        linewidth=5,
+                    )
+                    axis.plot(np.mean(values), at, ("o", "s")[j], color=METHODS[method][1])
+        axis.set_xscale("log")
+        axis.set_yticks(range(len(grid["methods"])), [METHODS[method][0] for method in grid["methods"]])
+        axis.invert_yaxis()
+        axis.set_xlabel(f"{title} of an episode")
+    handles = [
+        *axes[0, 0].get_legend_handles_labels()[0],
+        *(
+            mpl.lines.Line2D([], [], color=GREY, marker=("o", "s")[j], linestyle="", label=f"lam = {lam:g}")
+            for j, lam in enumerate(lams)
+        ),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
+    figure.suptitle(f"{_title(results)}: costs on test episodes, b = {b:g}", x=0.01, ha="left")
+    return figure
+
+
+@styled
+def _rules(results: dict[str, Any]) -> Figure | None:
+    """The reward of each guarded method under each rule of the guard."""
+    grid = results["grid"]
+    methods = [method for method in ("random+acd", "rl+acd", "acrl") if method in grid["methods"]]
+    if not methods or len(grid["rules"]) < 2:
+        return None
+    figure, axes = new_figure(3.2 * len(methods), 3.2, columns=len(methods))
+    looks = dict(zip(grid["rules"], ((RED, "s"), (PURPLE, "^"), (BLUE, "o")), strict=False))
+    for axis, method in zip(axes[0], methods, strict=True):
+        for rule, (color, marker) in looks.items():
+            found = [
+                (lam, _values(results, "reward", method, lam, grid["bs"][0], rule)) for lam in grid["lams"]
+            ]
+            points = [(lam, values) for lam, values in found if values]
+            if points:
+                lams = [lam for lam, _ in points]
+                axis.fill_between(
+                    lams,
+                    [min(v) for _, v in points],
+                    [max(v) for _, v in points],
+                    color=color,
+                    alpha=0.2,
+                    linewidth=0,
+                )
+                axis.plot(
+                    lams, [np.mean(v) for _, v in points], f"{marker}-", color=color, label=rule, markersize=4
+                )
+        axis.set_title(METHODS[method][0], loc="left")
+        axis.set_xlabel("lam")
+        axis.legend(loc="best", fontsize=8)
+    axes[0, 0].set_ylabel("mean reward of an episode")
+    figure.suptitle(f"{_title(results)}: the rules of the guard, b = {grid['bs'][0]:g}", x=0.01, ha="left")
+    return figure
+
+
+def _draw_seeds(axis: Any, x: Any, values: Any, method: str, marker: str = "") -> None:
+    """The mean of values [points, seeds] and the band of their range."""
+    name, color, line = METHODS[method]
+    axis.fill_between(
+        x, [min(each) for each in values], [max(each) for each in values], color=color, alpha=0.2, linewidth=0
+    )
+    axis.plot(x, [np.mean(each) for each in values], f"{marker}{line}", color=color, label=name, markersize=4)
+
+
+def _values(
+    results: dict[str, Any], field: str, method: str, lam: float, b: float, rule: str | None = None
+) -> list[float]:
+    """A score of each seed, in the run's first mode; of a guarded method under `rule`, or the run's main one."""
+    mode = results["grid"]["modes"][0]
+    rules = (rule,) if rule is not None else (None, _main_rule(results))
+    return [
+        row[field]
+        for row in results["scores"]
+        if (row["mode"], row["method"], row["lam"], row["b"]) == (mode, method, lam, b)
+        and row["rule"] in rules
+        and row[field] is not None
+    ]
+
+
+def _main_rule(results: dict[str, Any]) -> str:
+    rules: list[str] = results["grid"]["trained_rules"]
+    return rules[-1]
+
+
+def _title(results: dict[str, Any]) -> str:
+    name = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable inference"}[results["system"]]
+    return f"{name}, {'embedded' if results['data']['source'] == 'embedded' else 'authors’'} data"

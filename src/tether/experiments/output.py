@@ -23,11 +23,11 @@ def prepare_folder(path: str | Path) -> Path:
     return folder
 
 
-def write_json(path: str | Path, content: Any) -> None:
+def write_json(path: str | Path, content: Any, indent: int | None = 2) -> None:
     """Write `content` as JSON; NumPy numbers and arrays are written as plain numbers and lists."""
     with complete_file(path) as draft:
         draft.write_text(
-            json.dumps(content, indent=2, default=_plain, allow_nan=False) + "\n", encoding="utf-8"
+            json.dumps(content, indent=indent, default=_plain, allow_nan=False) + "\n", encoding="utf-8"
         )
 
 

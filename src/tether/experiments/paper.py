@@ -1,230 +1,438 @@
-"""What is run: the paper's systems, each with learners that nobody would trust, with and without the guard."""
+"""What is run: the paper's evaluation of a system, as a list of pieces, and the results that they add up to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from tether.audit import Audit, audit
+from tether import _validate, data
 from tether.certificates import LipschitzCertificate, Rule
-from tether.contract import Contract
-from tether.data import Episodes, load_carbon, synthetic_carbon
-from tether.envs import Carbon
-from tether.experiments import figures
-from tether.learn.rollout import Policy, rollout
-from tether.run import Run
+from tether.data import Episodes, load_bloom
+from tether.experiments import hostile, output
+from tether.experiments.engines import Piece
+from tether.experiments.learners import WIDTHS, System, _for_every_setting, load_system
+from tether.experiments.published import play_published, read_published
+from tether.experiments.results import SCHEMA
+from tether.learn.rollout import rollout
+from tether.learn.train import GUARDED, Method, Mode, Recipe, Training, evaluate, regrets, train
+
+Report = Callable[[int, int, str], None]
+Scale = Literal["quick", "full"]
+SYSTEMS = ("carbon", "inference")
+BLOCK = 25
+"""Episodes over which exploration is averaged."""
+CURVE = 500
+"""Episodes of the paper's regret curves."""
+SHOWN = 3
+"""Test episodes, the first ones, that the report's player shows."""
+BLOOM_POWER = "bloom_gpu_power_10min.csv"
+BLOOM_MEAN = 3.5
+"""Mean of the demand after scaling, as in `synthetic_inference`."""
 
 
 @dataclass(frozen=True)
-class Greedy:
-    """Maximises the reward of the round at hand and never thinks of the backlog."""
+class Plan:
+    """Everything that decides what is run, but for the data."""
 
-    env: Carbon
-    ceiling: float = 60.0
-    """Larger than any maximiser, energy units."""
+    system: str
+    scale: Scale
+    lams: tuple[float, ...]
+    """Relative slacks of the grid."""
+    bs: tuple[float, ...]
+    """Slacks a round of the grid, cost units."""
+    seeds: tuple[int, ...]
+    methods: tuple[Method, ...]
+    rules: tuple[Rule, ...]
+    """Of the guard. What needs no training of its own is played with all of them ..."""
+    trained_rules: tuple[Rule, ...]
+    """... and ACRL is trained with these."""
+    modes: tuple[Mode, ...]
+    train_episodes: int
+    """Synthetic episodes to train on; two thirds as many to test on."""
+    passes: int
+    """Offline: times that the training episodes are gone through."""
+    explored: int
+    """Online: episodes that are played while learning, K."""
 
-    def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
-        """The root of the reward's falling derivative in the action, by bisection."""
-        renewables, last_action = observation[1], observation[2]
+    def __post_init__(self) -> None:
+        _validate.choice("system", self.system, SYSTEMS)
+        for name, kind in (("methods", Method), ("rules", Rule), ("trained_rules", Rule), ("modes", Mode)):
+            for each in getattr(self, name):
+                _validate.choice(name.removesuffix("s"), each, get_args(kind))
+        for name in ("lams", "bs"):
+            for each in getattr(self, name):
+                _validate.number(name.removesuffix("s"), each, minimum=0.0)
+        for name in ("seeds", "lams", "bs", "methods", "rules", "modes"):
+            values = getattr(self, name)
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"{name} must be at least one and all different, got {list(values)}")
+        for name in ("train_episodes", "passes", "explored"):
+            _validate.count(name, getattr(self, name))
 
-        def derivative(action: Any) -> Any:
-            revenue = 0.5 * self.env.revenue_weight * jnp.sqrt(self.env.efficiency / action)
-            carbon = 2.0 * jnp.maximum(action - renewables, 0.0)
-            # Before the first round nothing was switched yet: last_action is 0 and costs nothing.
-            switching = (
-                2.0 * self.env.switching_weight * jnp.where(last_action > 0.0, action - last_action, 0.0)
-            )
-            return revenue - carbon - switching
-
-        def halve(_: int, bracket: tuple[Any, Any]) -> tuple[Any, Any]:
-            low, high = bracket
-            middle = 0.5 * (low + high)
-            rising = derivative(middle) > 0.0
-            return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
-
-        bracket = (jnp.zeros_like(renewables), jnp.full_like(renewables, self.ceiling))
-        low, high = jax.lax.fori_loop(0, 40, halve, bracket)
-        return 0.5 * (low + high)
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """Proposes any energy up to `ceiling` with equal probability: a learner before its first update."""
-
-    ceiling: float = 8.0
-
-    def __call__(self, observation: Any, key: Any) -> Any:
-        """A new draw each round."""
-        return jax.random.uniform(key, dtype=observation.dtype, maxval=self.ceiling)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One way to play, over all seeds."""
-
-    learner: str
-    guard: str
-    """The certificate's rule, or "none"."""
-    rewards: list[float]
-    """Mean episode reward, one for each seed."""
-    costs: list[float]
-    """Mean episode cost, one for each seed."""
-    worst_cost: float
-    violation_rates: list[float]
-    """Share of the episodes with a violation in any round, one for each seed."""
-    largest_share: float
-    """Largest J_h / bound_h over all seeds, episodes and rounds."""
-    worst_margin: float
-    """Over all seeds, episodes and rounds, cost units."""
+    @property
+    def shown(self) -> tuple[float, float]:
+        """The contract (lam, b) of the study of hostile learners: the tightest of the grid that leaves freedom."""
+        return next((lam for lam in self.lams if lam > 0.0), self.lams[0]), self.bs[0]
 
 
-@dataclass(frozen=True)
-class GuardStudy:
-    """What the guard does to learners that nobody would trust."""
-
-    contract: Contract
-    episodes: str
-    """Where the episodes came from."""
-    seeds: list[int]
-    rows: list[Row]
-    figure: Figure
-
-    def table(self) -> Table:
-        """The rows for people."""
-        promise = f"J_h <= (1 + {self.contract.lam:g}) J_h(prior) + {self.contract.b:g} h"
-        table = Table(
-            title=f"Carbon-aware scheduling: {promise} in every round",
-            caption=f"{self.episodes}; mean ± standard deviation over seeds {_span(self.seeds)}; "
-            "violations: share of the episodes with any; J/bound: the largest anywhere",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-        )
-        for name in ("learner", "guard"):
-            table.add_column(name, no_wrap=True)
-        for name in ("reward", "mean cost", "worst", "violations", "J/bound"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for row in self.rows:
-            broken = max(row.violation_rates) > 0.0
-            table.add_row(
-                row.learner,
-                row.guard,
-                _spread(row.rewards),
-                _spread(row.costs),
-                f"{row.worst_cost:.0f}",
-                f"[{'red' if broken else 'green'}]{np.mean(row.violation_rates):.1%}",
-                f"{row.largest_share:.3f}",
-                end_section=row.guard == get_args(Rule)[-1] or row.learner == "prior",
-            )
-        return table
-
-
-def guard_study(
-    lam: float,
-    b: float,
-    seeds: list[int],
-    count: int = 1416,
-    data: Path | None = None,
-    report: Callable[[int, int], None] = lambda _done, _total: None,
-) -> GuardStudy:
-    """Play the prior, a random and a greedy learner on the carbon system, with no guard and with each rule.
+def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
+    """The plan of a system, `quick` or `full` (the paper's grid), with what is changed of it.
 
     Args:
-        lam: The contract's relative slack.
-        b: The contract's slack a round.
-        seeds: Each draws its own episodes and its own random learner. With `data` only the learner differs.
-        count: Episodes a seed, for synthetic data.
-        data: Folder with the authors' carbon data; its test windows are played. None for synthetic data.
-        report: Called with (pieces done, pieces in all) after each piece of work.
+        system: `carbon` or `inference`.
+        scale: `quick` takes about a minute on two cores; `full` is the paper's grid, seeds and episodes.
+        changes: Fields of `Plan`; those that are None are left as they are.
     """
-    env = Carbon()
-    contract = env.contract(lam, b)
-    learners: dict[str, Policy] = {"random": Uniform(), "greedy": Greedy(env)}
-    guards: list[Rule | None] = [None, *get_args(Rule)]
-    played: dict[tuple[str, Rule | None], list[tuple[Run, Audit]]] = {("prior", None): []}
-    total = len(seeds) * (1 + len(learners) * len(guards))
-    done = 0
-    for seed in seeds:
-        episodes: Episodes = load_carbon(data, "test") if data else synthetic_carbon(seed, count)
-        prior = rollout(env, env.prior, episodes, record="outcomes")
-        played["prior", None].append((prior, audit(prior, prior, contract)))
-        done += 1
-        report(done, total)
-        for name, learner in learners.items():
-            for rule in guards:
-                certificate = None if rule is None else LipschitzCertificate(contract, env.sensitivity, rule)
-                run = rollout(env, learner, episodes, certificate, seed=seed, record="outcomes")
-                played.setdefault((name, rule), []).append((run, audit(run, prior, contract)))
-                done += 1
-                report(done, total)
-    source = f"authors' test windows ({len(episodes)})" if data else f"{count} synthetic episodes a seed"
-    rows = [_row(name, rule, results) for (name, rule), results in played.items()]
-    first = {key: results[0][1] for key, results in played.items()}
-    return GuardStudy(contract, source, seeds, rows, _figure(first, contract))
+    _validate.choice("system", system, SYSTEMS)
+    full = scale == "full"
+    carbon = system == "carbon"
+    lams = ((0.0, 2.0, 4.0, 6.0, 8.0, 10.0) if full else (0.0, 2.0, 6.0, 10.0)) if carbon else (5.0, 7.0)
+    planned = Plan(
+        system=system,
+        scale=scale,
+        lams=lams,
+        bs=(2.0, 6.0) if carbon else (6.0,),
+        seeds=tuple(range(5 if full else 3)),
+        methods=get_args(Method),
+        rules=get_args(Rule),
+        trained_rules=get_args(Rule) if full else ("tight",),
+        modes=("offline", "online"),
+        train_episodes=(2136 if carbon else 2160) if full else 600,
+        passes=60 if full else 12,
+        explored=(4000 if carbon else 2160) if full else 500,
+    )
+    return replace(planned, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _row(learner: str, rule: Rule | None, results: list[tuple[Run, Audit]]) -> Row:
-    runs, audits = zip(*results, strict=True)
-    return Row(
-        learner=learner,
-        guard=rule or ("-" if learner == "prior" else "none"),
-        rewards=[float(run.returns.mean()) for run in runs],
-        costs=[float(run.total_costs.mean()) for run in runs],
-        worst_cost=max(float(run.total_costs.max()) for run in runs),
-        violation_rates=[each.violation_rate for each in audits],
-        largest_share=max(float(np.max(each.cumulative_costs / each.bounds)) for each in audits),
-        worst_margin=min(each.worst_margin for each in audits),
+def load_data(plan: Plan, folder: Path | None) -> System:
+    """The system with its episodes: generated ones, or those of the authors' data.
+
+    For inference only the demand is real, the GPU power of the BLOOM service: the first 60 % of its hours to train
+    on, the rest to test on. Renewables and battery rates are generated as for embedded data.
+    """
+    first = plan.seeds[0]
+    if folder is None or plan.system == "carbon":
+        return load_system(plan.system, folder, plan.train_episodes, first)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder; expected one that holds {BLOOM_POWER}")
+    power = load_bloom(folder / BLOOM_POWER).values
+    demand = power * (BLOOM_MEAN / power.mean())
+    split = int(0.6 * len(demand))
+    env = load_system(plan.system, None, 1, first).env
+
+    def episodes(values: Any, seed: int) -> Episodes:
+        windows = np.lib.stride_tricks.sliding_window_view(values, 24)
+        drawn = data.synthetic_inference(seed, len(windows))
+        series = {name: drawn[name] for name in drawn.names} | {"demand": windows}
+        return Episodes(series, drawn.start_hours)
+
+    return System(env, episodes(demand[:split], first), episodes(demand[split:], first + 1_000_000))
+
+
+def identity(
+    plan: Plan, system: System, command: str, folder: Path | None, paper: Path | None
+) -> dict[str, Any]:
+    """All that decides the results; a run goes on only in a folder of the same identity."""
+    return {
+        **asdict(plan),
+        "data": _describe_data(system, folder),
+        "paper": None if paper is None else read_published(paper),
+        "code": _digest_of_code(),
+        "machine": {key: value for key, value in output.provenance(command).items() if key != "command"},
+        "command": command,
+    }
+
+
+def pieces(plan: Plan, system: System, out: Path, folder: Path | None, paper: Path | None) -> list[Piece]:
+    """What is to be computed, in the order of its computation."""
+    made = [Piece("guard", lambda report: _guard(plan, system, folder, report))]
+    if paper is not None and folder is not None and plan.system == "carbon":
+        made.append(Piece("published", lambda report: _published(paper, folder, report)))
+    for mode in plan.modes:
+        # RL first: the others are measured against it, and RL+ACD plays what it learned.
+        for method in sorted(plan.methods, key=lambda method: method != "rl"):
+            rules: Sequence[Rule | None] = [None]
+            if method in GUARDED:
+                rules = plan.trained_rules if method == "acrl" or mode == "online" else plan.rules
+            for rule in rules:
+                name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
+                made.append(Piece(name, _Learning(plan, system, out, mode, method, rule)))
+    return made
+
+
+@dataclass(frozen=True)
+class _Learning:
+    """One method, trained for the whole grid and all seeds, tested and audited."""
+
+    plan: Plan
+    system: System
+    out: Path
+    mode: Mode
+    method: Method
+    rule: Rule | None
+
+    def __call__(self, report: Report) -> dict[str, Any]:
+        training = self._train(self.method, report)
+        tag = {"mode": self.mode, "method": self.method, "rule": self.rule}
+        certificate = self._certificate()
+        scores = evaluate(training, self.system.env, self.system.test, certificate)
+        content: dict[str, Any] = {"scores": [tag | asdict(score) for score in scores]}
+        if training.exploration is not None:
+            content["exploration"] = [tag | row for row in self._explored(training, report)]
+        elif self.method in ("crl", "acrl"):
+            content["exploration"] = [tag | row for row in self._learned(training)]
+        if self.mode == "offline":
+            content["tracks"] = [tag | track for track in self._tracks(training)]
+        return content
+
+    def _certificate(self) -> LipschitzCertificate:
+        env = self.system.env
+        contract = env.contract(self.plan.lams[0], self.plan.bs[0], self.system.train.horizon)
+        return LipschitzCertificate(contract, env.sensitivity, self.rule or "tight")
+
+    def _train(self, method: Method, report: Report) -> Training:
+        """The trained grid. What `rl` learns depends on no setting, and `rl+acd` plays what `rl` learned offline."""
+        plan = self.plan
+        learned: Method = "rl" if method == "rl+acd" and self.mode == "offline" else method
+        rule = self.rule if learned in GUARDED else None
+        name = "-".join([self.mode, learned.replace("+", "_"), *([rule] if rule else [])])
+        steps = plan.passes if self.mode == "offline" else plan.explored
+        once = learned == "rl" and self.mode == "offline"
+        training = train(
+            learned,
+            self.system.env,
+            self.system.train,
+            replace(self, rule=rule)._certificate(),
+            mode=self.mode,
+            lams=None if once else plan.lams,
+            bs=None if once else plan.bs,
+            seeds=plan.seeds,
+            recipe=Recipe(passes=plan.passes, episodes=plan.explored, width=WIDTHS[plan.system]),
+            checkpoint=self.out / "checkpoints" / f"{name}.npz",
+            report=lambda done, history: report(done, steps, f"reward {np.mean(history.rewards[-1]):.1f}"),
+        )
+        if once:
+            return _for_every_setting(training, method, [(lam, b) for b in plan.bs for lam in plan.lams])
+        return replace(training, method=method)
+
+    def _explored(self, training: Training, report: Report) -> list[dict[str, Any]]:
+        """What every episode of the exploration gave, averaged over blocks."""
+        seen = training.exploration
+        reference = training if self.method == "rl" else replace(self, rule=None)._train("rl", report)
+        lost = regrets(training, self.system.env, self.system.train, reference)
+        rows = []
+        for s, (lam, b) in enumerate(training.settings):
+            for n, seed in enumerate(training.seeds):
+                rows.append(
+                    {
+                        "lam": lam,
+                        "b": b,
+                        "seed": seed,
+                        "episodes": len(lost),
+                        "violation_rate": float(np.mean(seen.violations[:, s, n])),
+                        "worst_margin": float(np.min(seen.margins[:, s, n])),
+                        "mean_regret": float(np.mean(lost[:, s, n])),
+                        "regret": _blocks(lost[:CURVE, s, n]),
+                    }
+                )
+        return rows
+
+    def _learned(self, training: Training) -> list[dict[str, Any]]:
+        """What was broken while learning offline."""
+        seen = training.history
+        return [
+            {
+                "lam": lam,
+                "b": b,
+                "seed": seed,
+                "episodes": len(seen.violations) * len(self.system.train),
+                "violation_rate": float(np.mean(seen.violations[:, s, n])),
+                "worst_margin": float(np.min(seen.margins[:, s, n])),
+            }
+            for s, (lam, b) in enumerate(training.settings)
+            for n, seed in enumerate(training.seeds)
+        ]
+
+    def _tracks(self, training: Training) -> list[dict[str, Any]]:
+        """The first test episodes, round by round, played by the first seed's policy for each setting."""
+        if self.method == "prior" or self.rule not in (None, self.plan.trained_rules[-1]):
+            return []
+        env, seed = self.system.env, training.seeds[0]
+        episodes = self.system.test[: min(SHOWN, len(self.system.test))]
+        prior = np.cumsum(rollout(env, env.prior, episodes, record="outcomes").costs, axis=1)
+        tracks = []
+        for lam, b in training.settings:
+            contract = env.contract(lam, b, episodes.horizon)
+            guard = replace(self._certificate(), contract=contract) if self.method in GUARDED else None
+            run = rollout(env, training.policy(lam, b, seed), episodes, guard)
+            assert run.prior_actions is not None
+            assert run.radii is not None
+            bounds = contract.bound(prior, np.arange(1, episodes.horizon + 1))
+            for i in range(len(episodes)):
+                track: dict[str, Any] = {
+                    "lam": lam,
+                    "b": b,
+                    "episode": i,
+                    "action": run.actions[i],  # type: ignore[index]
+                    "proposal": run.proposals[i],  # type: ignore[index]
+                    "prior_action": run.prior_actions[i],
+                    "cost": np.cumsum(run.costs[i]),
+                    "bound": bounds[i],
+                }
+                if guard is not None:
+                    track["low"] = np.maximum(run.prior_actions[i] - run.radii[i], env.low)
+                    track["high"] = np.minimum(run.prior_actions[i] + run.radii[i], env.high)
+                tracks.append(
+                    {
+                        key: _rounded(value) if isinstance(value, np.ndarray) else value
+                        for key, value in track.items()
+                    }
+                )
+        return tracks
+
+
+def _guard(plan: Plan, system: System, folder: Path | None, report: Report) -> dict[str, Any]:
+    lam, b = plan.shown
+
+    def draw(seed: int) -> Episodes:
+        if folder is not None:
+            return system.test
+        return load_system(plan.system, None, plan.train_episodes, seed).test
+
+    return hostile.guard_study(
+        system.env,
+        system.env.contract(lam, b, system.test.horizon),
+        draw,
+        plan.seeds,
+        lambda done, total: report(done, total, ""),
     )
 
 
-@figures.styled
-def _figure(audits: dict[tuple[str, Rule | None], Audit], contract: Contract) -> Figure:
-    figure, axes = figures.new_figure(9.0, 3.8, columns=2)
-    left, right = axes[0]
-    rounds = np.arange(1, contract.horizon + 1)
-    prior = audits["prior", None]
-    figures.draw_spread(left, prior.bounds, figures.RED, "the bound")
-    figures.draw_spread(left, audits["greedy", None].cumulative_costs, figures.ORANGE, "greedy, unguarded")
-    figures.draw_spread(
-        left, audits["greedy", "tight"].cumulative_costs, figures.BLUE, "greedy, guarded (tight)"
-    )
-    figures.draw_spread(left, prior.cumulative_costs, figures.GREY, "prior")
-    left.set_yscale("log")
-    left.set_ylabel("cumulative cost J_h")
-    left.set_title("Median and middle 90 % of the episodes", loc="left")
+def _published(paper: Path, folder: Path, report: Report) -> list[dict[str, Any]]:
+    rows = play_published(paper, folder, lambda done, total: report(done, total, ""))
+    return [asdict(row) for row in rows]
 
-    styles: list[tuple[str, Rule | None, str, str]] = [
-        ("greedy", None, figures.ORANGE, "-"),
-        ("random", None, figures.ORANGE, "--"),
-        ("greedy", "tight", figures.BLUE, "-"),
-        ("random", "tight", figures.BLUE, "--"),
+
+def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
+    """`results.json`: the pieces put together, with regrets and bounds.
+
+    Args:
+        plan: What was run.
+        system: On what.
+        known: The run's `identity`.
+        done: The content of each piece by its name.
+    """
+    env, test = system.env, system.test
+    scores = _gathered(done, "scores")
+    reference = {
+        (each["mode"], each["lam"], each["b"], each["seed"]): each["reward"]
+        for each in scores
+        if each["method"] == "rl"
+    }
+    for each in scores:
+        best = reference.get((each["mode"], each["lam"], each["b"], each["seed"]))
+        each["regret"] = None if best is None else best - each["reward"]
+    prior = rollout(env, env.prior, test, record="outcomes")
+    shown = test[: min(SHOWN, len(test))]
+    prior_costs = np.cumsum(prior.costs, axis=1)
+    return {
+        "schema": SCHEMA,
+        "system": plan.system,
+        "scale": plan.scale,
+        "grid": {
+            name: list(getattr(plan, name))
+            for name in ("lams", "bs", "seeds", "methods", "rules", "trained_rules", "modes")
+        },
+        "training": {"passes": plan.passes, "explored": plan.explored, "block": BLOCK},
+        "data": known["data"],
+        "prior": {
+            "reward": float(prior.returns.mean()),
+            "cost": float(prior.total_costs.mean()),
+            "worst_cost": float(prior.total_costs.max()),
+        },
+        "bounds": [
+            {
+                "lam": lam,
+                "b": b,
+                "cost": float((1.0 + lam) * prior.total_costs.mean() + test.horizon * b),
+                "worst_cost": float((1.0 + lam) * prior.total_costs.max() + test.horizon * b),
+            }
+            for b in plan.bs
+            for lam in plan.lams
+        ],
+        "scores": scores,
+        "exploration": _gathered(done, "exploration"),
+        "guard": done["guard"],
+        "episodes": [
+            {
+                "demand": _rounded(shown["demand"][i]),
+                "renewables": _rounded(shown["renewables"][i]),
+                "prior_cost": _rounded(prior_costs[i]),
+                "start_hour": None if shown.start_hours is None else int(shown.start_hours[i]),
+            }
+            for i in range(len(shown))
+        ],
+        "tracks": _gathered(done, "tracks"),
+        "published": done.get("published", []),
+        "paper": known["paper"],
+        "provenance": {"command": known["command"], **known["machine"]},
+    }
+
+
+def _gathered(done: dict[str, Any], part: str) -> list[dict[str, Any]]:
+    return [
+        dict(row)
+        for name, content in done.items()
+        if name.startswith(get_args(Mode))
+        for row in content.get(part, [])
     ]
-    for learner, rule, color, line in styles:
-        each = audits[learner, rule]
-        worst = np.max(each.cumulative_costs / each.bounds, axis=0)
-        right.plot(rounds, worst, line, color=color, label=f"{learner}, {'guarded' if rule else 'unguarded'}")
-    right.axhline(1.0, color=figures.RED, linewidth=1.2, label="the bound")
-    right.set_yscale("log")
-    right.set_ylabel("largest J_h / its bound")
-    right.set_title("The worst episode of each round", loc="left")
-    for axis in (left, right):
-        axis.set_xlabel("round h")
-        axis.legend(loc="best", fontsize=8)
-    figure.suptitle(f"Carbon-aware scheduling, lam = {contract.lam:g}, b = {contract.b:g}", x=0.01, ha="left")
-    return figure
 
 
-def _span(seeds: list[int]) -> str:
-    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+def _describe_data(system: System, folder: Path | None) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for episodes in (system.train, system.test):
+        for name in sorted(episodes.names):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(episodes[name]).tobytes())
+    return {
+        "source": "embedded" if folder is None else "authors",
+        "train_episodes": len(system.train),
+        "test_episodes": len(system.test),
+        "horizon": system.test.horizon,
+        "sha256": digest.hexdigest(),
+    }
 
 
-def _spread(values: list[float]) -> str:
-    return f"{np.mean(values):.1f} ± {np.std(values):.1f}"
+def _digest_of_code() -> str:
+    """Of all modules that results depend on: other code is another run."""
+    root = Path(__file__).resolve().parents[1]
+    apart = (
+        "bench.py",
+        "bench_data.py",
+        "calibration.py",
+        "data_cli.py",
+        "figures.py",
+        "report.py",
+        "cli.py",
+    )
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        if file.name not in apart:
+            digest.update(file.relative_to(root).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _blocks(values: Any) -> list[float]:
+    """[K] to the means of blocks of `BLOCK`, the last one of what is left."""
+    return [float(f"{np.mean(values[i : i + BLOCK]):.6g}") for i in range(0, len(values), BLOCK)]
+
+
+def _rounded(values: Any) -> list[float]:
+    """For drawing: five significant digits."""
+    return [float(f"{value:.5g}") for value in np.asarray(values).tolist()]

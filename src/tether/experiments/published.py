@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -41,6 +42,20 @@ class Row:
         return abs(self.here - self.published) <= TOLERANCE
 
 
+def read_published(paper: Path) -> dict[str, Any]:
+    """The authors' published numbers, from `published.json` in the folder `paper`."""
+    file = paper / "published.json"
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{file} not found; --paper must be the folder with the authors' numbers and networks"
+        )
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not readable JSON: {error}") from error
+    return content
+
+
 def play_published(
     paper: Path, data: Path, report: Callable[[int, int], None] = lambda _done, _total: None
 ) -> list[Row]:
@@ -51,12 +66,7 @@ def play_published(
         data: Folder with the authors' carbon data.
         report: Called with (pieces done, pieces in all).
     """
-    file = paper / "published.json"
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"{file} not found; --paper must be the folder with the authors' numbers and networks"
-        )
-    published = json.loads(file.read_text(encoding="utf-8"))
+    published = read_published(paper)
     env = Carbon()
     episodes = load_carbon(data, "test")
     prior = rollout(env, env.prior, episodes, record="outcomes")

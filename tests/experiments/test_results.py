@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from made_results import made_results
+
+from tether.experiments.results import REQUIRED, find_results, read_results, write_results
+
+
+def test_what_is_written_is_read_and_a_row_is_a_line(tmp_path):
+    results = made_results()
+    write_results(tmp_path / "results.json", results)
+    assert read_results(tmp_path / "results.json") == results
+    lines = (tmp_path / "results.json").read_text().splitlines()
+    assert len(lines) > len(results["scores"]) + len(results["tracks"])
+
+
+def test_what_is_not_such_a_file_is_refused_in_one_clear_sentence(tmp_path):
+    file = tmp_path / "results.json"
+    with pytest.raises(FileNotFoundError, match="results.json not found"):
+        read_results(file)
+    for text, message in (
+        ("{", "not readable JSON"),
+        ("[]", "schema must be 'tether-results-1'.*got 'list'"),
+        ('{"schema": 7}', "got 7"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_results(file)
+
+
+@pytest.mark.parametrize("part", REQUIRED)
+def test_a_part_or_a_field_that_is_missing_is_named(part, tmp_path):
+    results = made_results()
+    first = results[part][0] if isinstance(results[part], list) else results[part]
+    name = REQUIRED[part][-1]
+    del first[name]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    with pytest.raises(ValueError, match=rf"{part}\[0\] has no {name}"):
+        read_results(tmp_path / "results.json")
+    del results[part]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    with pytest.raises(ValueError, match=f"the part '{part}' is missing"):
+        read_results(tmp_path / "results.json")
+
+
+def test_results_are_found_in_a_folder_or_in_the_folders_in_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        find_results(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"no results\.json"):
+        find_results(tmp_path)
+    for system in ("carbon", "inference"):
+        write_results(tmp_path / system / "results.json", made_results(system))
+    assert [each["system"] for each in find_results(tmp_path).values()] == ["carbon", "inference"]
+    assert list(find_results(tmp_path / "inference")) == [tmp_path / "inference" / "results.json"]
