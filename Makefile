@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test lint format bench clean
+.PHONY: help reproduce test lint format bench docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -21,8 +21,14 @@ $(VENV)/.dev: $(VENV)/.core
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 
-reproduce: $(VENV)/.core ## Set up, run the main job on embedded data, show a table and save a figure
-	$(BIN)/tether reproduce carbon --out out/reproduce
+# Both systems at once, one on each core; without animations, so that their reports do not overwrite each other.
+reproduce: $(VENV)/.core ## Set up, run the paper's evaluation on embedded data, and build a report
+	@rm -rf out/reproduce
+	@export TTY_INTERACTIVE=0; \
+	  $(BIN)/tether reproduce inference --out out/reproduce/inference & \
+	  $(BIN)/tether reproduce carbon --out out/reproduce/carbon; carbon=$$?; \
+	  wait $$! && exit $$carbon
+	@$(BIN)/tether report out/reproduce --no-figures
 
 test: $(VENV)/.dev lint ## Set up, lint, type-check and run every test
 	$(BIN)/python -m pytest -n 2 --durations=10
@@ -38,6 +44,10 @@ format: $(VENV)/.dev ## Format the code in place
 
 bench: $(VENV)/.dev ## Measure the guard and the rollout against their yardsticks
 	$(BIN)/tether bench guard --out out/bench/guard
+
+docs: $(VENV)/.dev ## Build the documentation as a site, out/docs/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Documentation: out/docs/index.html"
 
 clean: ## Remove the virtual environment and everything that was made
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -39,3 +41,19 @@ def test_the_readme_names_every_page():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for page in sorted((ROOT / "docs").glob("*.md")):
         assert f"docs/{page.name}" in readme
+
+
+def test_the_site_builds_without_a_warning_has_every_page_and_loads_nothing_from_elsewhere(tmp_path):
+    pytest.importorskip("mkdocs")
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = (site / f"{page.stem}.html").read_text(encoding="utf-8")
+        assert not re.search(r"<(?:link|script|img)[^>]+(?:src|href)=\"?(?:https?:)?//", text)
+
+
+def test_the_site_lists_every_page():
+    listed = re.findall(r"\b([\w-]+\.md)\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
