@@ -183,7 +183,8 @@ class Guard:
         """
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
-        allowance, margin, carried = self.certificate.features(self._state, self._xp)
+        radius = self.certificate.radius(self._state, self._xp)
+        allowance, margin, carried = self.certificate.features(self._state, radius, self._xp)
         return float(allowance), float(margin), float(carried)
 
     def act(self, observation: Any, proposal: Any) -> Decision:

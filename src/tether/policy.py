@@ -17,14 +17,14 @@ import numpy as np
 from tether._files import complete_file
 from tether.envs.base import namespace
 
-VERSION = 1
+VERSION = 2
 MEMORY = 3
 """How many numbers the guard's memory adds to an observation: see `LipschitzCertificate.features`."""
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkPolicy:
-    """A fully connected network with SiLU layers and an output that respects the action box and cannot die.
+    """A fully connected network with ReLU layers and an output that respects the action box and cannot die.
 
     With `uses_memory` the input is the observation followed by the guard's features (allowance, margin, carried
     deviation): the paper's augmented state, which ACRL plans on. `tether.rollout` appends them by itself; online,
@@ -110,7 +110,7 @@ class NetworkPolicy:
             layer = xp.concat([layer, xp.log1p(xp.maximum(seen[count:], 0.0)) - 1.0])
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             layer = layer @ weight + bias
-            layer = 0.5 * layer * (1.0 + xp.tanh(0.5 * layer))
+            layer = xp.where(layer > 0.0, layer, 0.0)
         action = self._squash(layer @ self.weights[-1] + self.biases[-1], xp)
         return action[0] if self.scalar else action
 

@@ -123,14 +123,15 @@ class LipschitzCertificate:
         spent = bounds.carried * bounds.perturbation.felt(state.memory) + bounds.immediate * deviation
         return state.surplus + contract.earned + state.rounds * contract.b - spent
 
-    def features(self, state: LipschitzState, xp: Any = np) -> tuple[Any, Any, Any]:
+    def features(self, state: LipschitzState, radius: Any, xp: Any = np) -> tuple[Any, Any, Any]:
         """The state as a learner can use it, before the coming round: (allowance, margin, carried deviation).
 
+        `radius` is what `radius(state)` gave; whoever plays needs it anyway, and it is the costly part.
         The allowance is what may be spent on this round's deviation, radius * Gamma, cost units; the margin is how far
         below its bound J_h stays if the prior is played; the carried deviation is what earlier deviations are felt as
         now, action units. Together with the round they determine the safe set of rules `paper` and `released`.
         """
-        allowance = self.radius(state, xp) * self.total(state, xp)
+        allowance = radius * self.total(state, xp)
         return allowance, self.margin(state, 0.0), self.bounds.perturbation.felt(state.memory)
 
     def accepts(self, cost: Any, xp: Any = np) -> Any:

@@ -126,7 +126,7 @@ def fresh_policy(demand: Any, renewables: Any, seed: int) -> tuple[Callable[[Any
         torch.manual_seed(seed)
         first, second, last = (nn.Linear(*size).double() for size in ((7, WIDTH), (WIDTH, WIDTH), (WIDTH, 1)))
     nn.init.constant_(last.bias, math.log(math.expm1(prior.mean().item())))
-    network = nn.Sequential(first, nn.SiLU(), second, nn.SiLU(), last, nn.Softplus())
+    network = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last, nn.Softplus())
 
     def policy(seen: Any) -> Any:
         features = torch.log1p(seen[:, 4:].clamp(min=0.0)) - 1.0

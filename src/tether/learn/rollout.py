@@ -121,16 +121,16 @@ def _round(
     state, memory = carry
     observation = env.observation(state, drawn)
     seen_by_policy = observation
+    radius = jnp.asarray(jnp.inf) if certificate is None else certificate.radius(memory, jnp)
     if certificate is not None and getattr(policy, "uses_memory", False):
-        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(memory, jnp))])
+        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(memory, radius, jnp))])
     proposal = _shaped(env, policy(seen_by_policy, key), observation.dtype)
     prior = _shaped(env, env.prior(observation), observation.dtype)
     if certificate is None:
-        radius, margin = jnp.asarray(jnp.inf), jnp.asarray(jnp.nan)
+        margin = jnp.asarray(jnp.nan)
         action = jnp.clip(proposal, env.low, env.high)
         deviation = length(action - prior, env.norm, jnp)
     else:
-        radius = certificate.radius(memory, jnp)
         action, deviation = nearest_safe(proposal, prior, radius, env.low, env.high, env.norm, jnp)
         margin = jnp.where(memory.breached, jnp.nan, certificate.margin(memory, deviation))
     state, reward, cost = env.step(state, drawn, action)
