@@ -1,0 +1,112 @@
+"""`tether reproduce`, as a user runs it, at the smallest scale at which everything happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tether import cli
+from tether.experiments import figures, paper
+from tether.experiments.results import read_results
+
+TINY = (
+    *("reproduce", "carbon", "--methods", "prior,rl,rl+acd", "--rules", "paper,tight", "--lams", "0,2", "--bs", "2"),
+    *("--seeds", "2", "--episodes", "90", "--passes", "3", "--modes", "offline"),
+)
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["tether", *map(str, arguments)])
+    try:
+        cli.main()
+    except SystemExit as stop:
+        return stop.code or 0
+    return 0
+
+
+def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_not(tmp_path, monkeypatch, capsys):
+    real = paper.train
+
+    def killed_after_a_pass(*arguments, report, **options):
+        def stop(done, history):
+            report(done, history)
+            raise KeyboardInterrupt
+
+        return real(*arguments, report=stop, **options)
+
+    monkeypatch.setattr(figures, "paper_figures", lambda _results: {})  # test_report draws them
+    out = tmp_path / "killed"
+    monkeypatch.setattr(paper, "train", killed_after_a_pass)
+    assert run(monkeypatch, *TINY, "--out", out) == 130
+    assert "with --resume goes on" in capsys.readouterr().err
+    assert [file.name for file in (out / "checkpoints").iterdir()] == ["offline-rl.npz"]
+    assert [file.name for file in (out / "pieces").iterdir()] == ["guard.json"]
+
+    monkeypatch.setattr(paper, "train", real)
+    assert run(monkeypatch, *TINY, "--out", out) == 2
+    assert "add --resume to go on" in capsys.readouterr().err
+    assert run(monkeypatch, *TINY, "--seed", 1, "--resume", "--out", out) == 2
+    assert "holds another run (data, seeds differ)" in capsys.readouterr().err
+
+    guard = (out / "pieces" / "guard.json").stat().st_mtime_ns
+    assert run(monkeypatch, *TINY, "--resume", "--out", out) == 0
+    shown = capsys.readouterr()
+    assert (out / "pieces" / "guard.json").stat().st_mtime_ns == guard
+    assert "guard                        found" in shown.err
+    for word in ("rl+acd", "tight", "viol.", "report.html"):
+        assert word in shown.out
+
+    assert run(monkeypatch, *TINY, "--out", tmp_path / "whole") == 0
+    assert (out / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
+    assert sorted(file.name for file in out.iterdir() if not file.name.startswith(".")) == [
+        *("pieces", "report.html", "results.json", "run.json"),
+    ]
+
+    results = read_results(out / "results.json")
+    assert results["provenance"]["command"] == " ".join(("tether", *TINY))
+    assert results["grid"]["seeds"] == [0, 1]
+    guarded = [row for row in results["scores"] if row["method"] == "rl+acd"]
+    assert len(guarded) == 2 * 2 * 2  # rules, settings, seeds
+    assert {row["violation_rate"] for row in guarded} == {0.0}
+    rows = {(row["learner"], row["guard"]): row for row in results["guard"]["rows"]}
+    assert len(rows) == 9
+    for learner in ("random", "greedy"):
+        assert min(rows[learner, "none"]["violation_rates"]) > 0.5
+        for rule in ("paper", "released", "tight"):
+            assert max(rows[learner, rule]["violation_rates"]) == 0.0
+            assert rows[learner, rule]["worst_margin"] >= 0.0
+    assert rows["greedy", "tight"]["rewards"] > rows["greedy", "paper"]["rewards"]
+    for track in results["tracks"]:
+        assert len(track["action"]) == 24
+        if track["method"] == "rl+acd":
+            assert track["rule"] == "tight"
+            for low, action, high in zip(track["low"], track["action"], track["high"], strict=True):
+                assert low - 1e-3 <= action <= high + 1e-3
+            assert all(cost <= bound for cost, bound in zip(track["cost"], track["bound"], strict=True))
+    assert json.loads((out / "run.json").read_text())["command"] == results["provenance"]["command"]
+
+
+def test_plans_are_the_paper_s_grid_and_a_small_one():
+    full = paper.plan_for("carbon", "full")
+    assert (full.lams, full.bs, full.seeds) == ((0.0, 2.0, 4.0, 6.0, 8.0, 10.0), (2.0, 6.0), (0, 1, 2, 3, 4))
+    assert (full.explored, full.modes) == (4000, ("offline", "online"))
+    assert full.methods == ("prior", "random+acd", "rl", "rl+acd", "crl", "acrl")
+    inference = paper.plan_for("inference", "full")
+    assert (inference.lams, inference.bs, inference.explored) == ((5.0, 7.0), (6.0,), 2160)
+    quick = paper.plan_for("carbon", "quick", seeds=(3,), lams=None)
+    assert set(quick.lams) < set(full.lams)
+    assert quick.seeds == (3,)
+    with pytest.raises(ValueError, match="system must be one of"):
+        paper.plan_for("cooling", "quick")
+
+
+@pytest.mark.needs_data
+def test_real_data_of_both_systems_is_read(shared):
+    carbon = paper.load_data(paper.plan_for("carbon", "quick"), shared / "data" / "carbon")
+    assert (len(carbon.train), len(carbon.test)) == (2136, 1416)
+    inference = paper.load_data(paper.plan_for("inference", "quick"), shared / "data" / "inference")
+    assert len(inference.train) + len(inference.test) == 456 - 2 * 23
+    inference.env.check(inference.train)
+    assert inference.train["demand"].mean() == pytest.approx(3.5, abs=0.1)
