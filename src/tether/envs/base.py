@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,22 @@ from tether.data.episodes import Episodes
 from tether.projection import Norm
 from tether.sensitivity import Sensitivity
 
+Shape = Literal["normal", "uniform"]
+"""Shape of a distribution whose mean and spread are unknown; values are cut to the series' `limits`."""
+
 
 def namespace(value: Any) -> Any:
     """The array namespace that `value` lives in; NumPy for plain numbers."""
     return value.__array_namespace__() if hasattr(value, "__array_namespace__") else np
+
+
+class Evidence(NamedTuple):
+    """What a round revealed about the hidden series: q linear equations, features @ values = targets."""
+
+    features: Any
+    """[q, d] one column for each name in the environment's `hidden`; a row of zeros says nothing."""
+    targets: Any
+    """[q]"""
 
 
 class Step(NamedTuple):
@@ -48,6 +60,11 @@ class Env(ABC):
     """Shape of an action: () for a number, (n,) for a vector."""
     norm: ClassVar[Norm] = "l2"
     """The norm for which `sensitivity` holds."""
+    hidden: ClassVar[Mapping[str, Shape]] = {}
+    """Those of `series` that nobody sees before acting, each with the shape of its distribution.
+
+    A learner that explores online has to find out how they are distributed; see `evidence`.
+    """
 
     context: tuple[str, ...] = field(default=(), kw_only=True)
     """Further series, such as a clock or a day-ahead forecast, that are appended to the observation in this order."""
@@ -91,6 +108,25 @@ class Env(ABC):
     @abstractmethod
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""
+
+    def evidence(self, state: Any, drawn: Mapping[str, Any], action: Any, step: Step) -> Evidence | None:  # noqa: ARG002
+        """What an observer of the round learns about the hidden series afterwards; None if the system does not say.
+
+        A learner that explores online then fits mean and spread of each hidden series to these equations. Without
+        them it fits a small ensemble of networks to the transitions instead.
+
+        Args:
+            state: Before the round.
+            drawn: The series of the round except the hidden ones.
+            action: What was played.
+            step: What came of it.
+        """
+        return None
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """Names of the series that are seen before acting."""
+        return tuple(name for name in self.drawn_names if name not in self.hidden)
 
     @property
     def drawn_names(self) -> tuple[str, ...]:

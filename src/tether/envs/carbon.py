@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from tether import _validate
-from tether.envs.base import Env, Step, namespace
+from tether.envs.base import Env, Evidence, Shape, Step, namespace
 from tether.sensitivity import Sensitivity, geometric
 
 
@@ -59,6 +59,7 @@ class Carbon(Env):
 
     series: ClassVar[tuple[str, ...]] = ("demand", "renewables", "efficiency_noise", "drop_rate")
     observation_names: ClassVar[tuple[str, ...]] = ("demand", "renewables", "last_action", "backlog")
+    hidden: ClassVar[Mapping[str, Shape]] = {"efficiency_noise": "normal", "drop_rate": "uniform"}
 
     backlog_max: float = 15.0
     """Largest backlog; what is above is dropped."""
@@ -140,12 +141,30 @@ class Carbon(Env):
         backlog = xp.minimum(xp.maximum(left, 0.0), self.backlog_max)
         cost = backlog**2 + backlog + 1.0
 
-        carbon = xp.maximum(action - drawn["renewables"], 0.0) ** 2
-        switching = xp.where(
-            state.rounds > 0.0, self.switching_weight * (action - state.last_action) ** 2, 0.0
-        )
-        reward = self.revenue_weight * xp.sqrt(work) - carbon - switching
+        reward = self.revenue_weight * xp.sqrt(work) - self._expenses(state, drawn, action)
         return Step(CarbonState(backlog, action, state.rounds + 1.0), reward, cost)
+
+    def _expenses(self, state: CarbonState, drawn: Mapping[str, Any], action: Any) -> Any:
+        """What carbon and switching take from the reward."""
+        xp = namespace(drawn["demand"])
+        carbon = xp.maximum(action - drawn["renewables"], 0.0) ** 2
+        switching = self.switching_weight * (action - state.last_action) ** 2
+        return carbon + xp.where(state.rounds > 0.0, switching, 0.0)
+
+    def evidence(self, state: CarbonState, drawn: Mapping[str, Any], action: Any, step: Step) -> Evidence:
+        """The reward tells the work done, hence n1; what is left of a backlog, if anything is, then tells n2.
+
+        Whether something is left depends a little on n2 itself, so its estimate is slightly low.
+        """
+        xp = namespace(drawn["demand"])
+        work = ((step.reward + self._expenses(state, drawn, action)) / self.revenue_weight) ** 2
+        left = step.state.backlog
+        told = xp.where((left > 0.0) & (left < self.backlog_max), state.backlog, 0.0)
+        dropped = state.backlog + drawn["demand"] - work - left
+        none = xp.zeros_like(work)
+        rows = [xp.stack([action, none], axis=-1), xp.stack([none, told], axis=-1)]
+        targets = [work - self.efficiency * action, xp.where(told > 0.0, dropped, 0.0)]
+        return Evidence(xp.stack(rows, axis=-2), xp.stack(targets, axis=-1))
 
     def prior(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
         """OPT-QoS: the energy that clears backlog and demand at the mean efficiency."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tether import _validate
-from tether.envs.base import Env, Step, namespace
+from tether.envs.base import Env, Shape, Step, namespace
 from tether.projection import Norm
 from tether.sensitivity import Sensitivity, geometric
 
@@ -70,6 +70,7 @@ class Cooling(Env):
     observation_names: ClassVar[tuple[str, ...]] = (
         "heat_load_1", "heat_load_2", "outside", "price", "temperature_1", "temperature_2"
     )  # fmt: skip
+    hidden: ClassVar[Mapping[str, Shape]] = {"effectiveness": "uniform"}
     action_shape: ClassVar[tuple[int, ...]] = (2,)
     norm: ClassVar[Norm] = "linf"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from tether import _validate
-from tether.envs.base import Env, Step, namespace
+from tether.envs.base import Env, Evidence, Shape, Step, namespace
 from tether.sensitivity import Sensitivity, geometric
 
 
@@ -83,6 +83,7 @@ class Inference(Env):
 
     series: ClassVar[tuple[str, ...]] = ("demand", "renewables", "discharge_rate", "charge_rate")
     observation_names: ClassVar[tuple[str, ...]] = ("demand", "renewables", "last_action", "charge")
+    hidden: ClassVar[Mapping[str, Shape]] = {"discharge_rate": "uniform", "charge_rate": "uniform"}
 
     action_max: float = 6.0
     """Energy of the largest model, a_max."""
@@ -197,6 +198,14 @@ class Inference(Env):
         )
         reward = performance - unmet - switching - self.carbon_weight * cost
         return Step(InferenceState(charge, action, state.rounds + 1.0), reward, cost)
+
+    def evidence(self, state: InferenceState, drawn: Mapping[str, Any], action: Any, step: Step) -> Evidence:
+        """Cost and charge tell the shortfall, unless the battery is full: v_a a - v_e e = z + x_{h-1}."""
+        xp = namespace(drawn["demand"])
+        told = step.state.charge < self.capacity
+        shortfall = xp.sqrt(step.cost) - step.state.charge
+        features = xp.stack([xp.where(told, action, 0.0), xp.where(told, -drawn["renewables"], 0.0)], axis=-1)
+        return Evidence(features[..., None, :], xp.where(told, shortfall + state.charge, 0.0)[..., None])
 
     def prior(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
         """Carbon-B: meet the demand, or what the estimated charge and the slack allow if that is less."""

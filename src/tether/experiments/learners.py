@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from tether import envs
 from tether.certificates import LipschitzCertificate
 from tether.data import Episodes
 from tether.envs import Env
-from tether.learn.train import History, Method, Recipe, Score, Training, evaluate, train
+from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, train
 
 WIDTHS = {"carbon": 40, "inference": 50, "cooling": 40}
 """Neurons of a hidden layer for each system, as in the paper where it has the system."""
@@ -66,28 +67,16 @@ def run_method(
     recipe: Recipe,
     checkpoint: Path | None,
     report: Callable[[int, History], None],
+    mode: Mode = "offline",
 ) -> Result:
-    """Train a method for the whole grid and evaluate it; `rl` is trained once, whatever lam and b are."""
-    if method in ("rl", "rl+acd"):
-        trained = train(
-            "rl", system.env, system.train, certificate,
-            seeds=seeds, recipe=recipe, checkpoint=checkpoint, report=report,
-        )  # fmt: skip
-        training = _for_every_setting(trained, method, [(lam, b) for b in bs for lam in lams])
-    else:
-        training = train(
-            method, system.env, system.train, certificate, lams=lams, bs=bs,
-            seeds=seeds, recipe=recipe, checkpoint=checkpoint, report=report,
-        )  # fmt: skip
+    """Train a method for the whole grid and evaluate it; offline `rl+acd` is `rl`, and shares its checkpoint."""
+    trained = "rl" if method == "rl+acd" and mode == "offline" else method
+    training = train(
+        trained, system.env, system.train, certificate, mode=mode, lams=lams, bs=bs,
+        seeds=seeds, recipe=recipe, checkpoint=checkpoint, report=report,
+    )  # fmt: skip
+    training = replace(training, method=method)
     return Result(training, evaluate(training, system.env, system.test, certificate))
-
-
-def _for_every_setting(trained: Training, method: Method, settings: list[tuple[float, float]]) -> Training:
-    """The one trained setting, repeated: what it learned depends on none of them."""
-    import jax
-
-    policies = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), len(settings), axis=0), trained.policies)
-    return Training(method, settings, trained.seeds, policies, trained.history)
 
 
 def results_table(

@@ -21,6 +21,8 @@ from tether.run import Run
 Policy = Callable[[Any, Any], Any]
 Precision = Literal["float64", "float32"]
 Record = Literal["all", "outcomes"]
+_OUTCOMES = ("rewards", "costs")
+_TRANSITIONS = (*_OUTCOMES, "actions", "states", "next_states")
 
 
 def rollout(
@@ -89,8 +91,9 @@ def _to_numpy(values: Any, name: str) -> Any:
 
 @eqx.filter_jit
 def _play(
-    env: Env, policy: Policy, drawn: Any, certificate: LipschitzCertificate | None, seed: Any, record: Record
+    env: Env, policy: Policy, drawn: Any, certificate: LipschitzCertificate | None, seed: Any, record: str
 ) -> dict[str, Any]:
+    """Play the episodes `drawn`, [H, N]; what is recorded is [H, N, ...], with `"transitions"` the states too."""
     count = jax.tree.leaves(drawn)[0].shape[1]
     keys = jax.random.split(jax.random.key(seed), count)
     keys_of_round: Any = jax.vmap(jax.random.fold_in, in_axes=(0, None))
@@ -99,9 +102,12 @@ def _play(
     def rounds(carry: Any, drawn_now: Any) -> tuple[Any, Any]:
         index, inner = carry
         inner, seen = play_round(inner, drawn_now, keys_of_round(keys, index))
-        if record == "outcomes":
-            seen = {name: seen[name] for name in ("rewards", "costs")}
-        return (index + 1, inner), seen
+        kept = {
+            "outcomes": _OUTCOMES,
+            "transitions": _TRANSITIONS,
+            "all": seen.keys() - {"states", "next_states"},
+        }
+        return (index + 1, inner), {name: seen[name] for name in kept[record]}
 
     zero = jnp.zeros(count)
     memory: Any = None if certificate is None else jax.vmap(lambda z: certificate.start(jnp, z))(zero)
@@ -110,7 +116,7 @@ def _play(
         env.initial(),
     )
     (_, (_, memory)), seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
-    breached = {} if certificate is None or record == "outcomes" else {"breached": memory.breached}
+    breached = {} if certificate is None or record != "all" else {"breached": memory.breached}
     return {**seen, **breached}
 
 
@@ -133,7 +139,8 @@ def _round(
     else:
         action, deviation = nearest_safe(proposal, prior, radius, env.low, env.high, env.norm, jnp)
         margin = jnp.where(memory.breached, jnp.nan, certificate.margin(memory, deviation))
-    state, reward, cost = env.step(state, drawn, action)
+    before = state
+    state, reward, cost = env.step(before, drawn, action)
     if certificate is not None:
         memory = certificate.update(memory, deviation, cost, jnp)
     seen = {
@@ -146,6 +153,8 @@ def _round(
         "deviations": deviation,
         "radii": radius,
         "margins": margin,
+        "states": before,
+        "next_states": state,
     }
     return (state, memory), seen
 

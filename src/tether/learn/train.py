@@ -1,7 +1,9 @@
 """The learners: one compiled program trains every (lam, b) and every seed at once.
 
-Offline, as in the authors' released code, the data's own noise is the model: each update plays a batch of training
-episodes, with the guard inside for ACRL, and follows the gradient of the reward through all of it.
+Offline, as in the authors' released code, the data's own noise is the model (`tether.learn.offline`). Online, which is
+the paper's protocol, the system is explored episode by episode and a model is fitted to what was seen
+(`tether.learn.online`). Either way an update plays a batch of episodes, with the guard inside for ACRL, and follows the
+gradient of the reward through all of it (`tether.learn.learner`).
 """
 
 from __future__ import annotations
@@ -12,13 +14,11 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from tether import _validate
 from tether._files import complete_file
@@ -26,52 +26,18 @@ from tether.audit import audit
 from tether.certificates import LipschitzCertificate
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
-from tether.learn.rollout import _play, rollout
+from tether.learn.learner import GUARDED, LEARNING, Method, Recipe, State, learner_of
+from tether.learn.offline import History, Passes
+from tether.learn.online import Blocks, Exploration
+from tether.learn.rollout import rollout
 from tether.policy import NetworkPolicy
+from tether.run import Run
 
-Method = Literal["prior", "random+acd", "rl", "rl+acd", "crl", "acrl"]
-GUARDED: tuple[Method, ...] = ("random+acd", "rl+acd", "acrl")
-"""The methods that play through the guard."""
+__all__ = [
+    "GUARDED", "Exploration", "History", "Method", "Mode", "Recipe", "Score", "Training", "evaluate", "regrets", "train"
+]  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train; the defaults serve all systems and settings."""
-
-    passes: int = 100
-    """Times that the training episodes are gone through."""
-    batch: int = 50
-    """Episodes an update."""
-    learning_rate: float = 3e-3
-    """Of Adam at the start; it falls to 0 along a cosine."""
-    width: int = 40
-    """Neurons of each of the two hidden layers."""
-    penalty: float = 10.0
-    """CRL: weight of the squared excess, and step of the multiplier, relative to the allowed cost."""
-    reserve: float = 0.03
-    """CRL: share of the allowed cost that is aimed to be left, so that the expectation holds despite sampling."""
-
-    def __post_init__(self) -> None:
-        for name in ("passes", "batch", "width"):
-            _validate.count(name, getattr(self, name))
-        for name in ("learning_rate", "penalty"):
-            _validate.number(name, getattr(self, name), above=0.0)
-        _validate.number("reserve", self.reserve, minimum=0.0)
-
-
-class History(NamedTuple):
-    """What happened in each pass of each training, [passes, settings, seeds]."""
-
-    rewards: Any
-    """Mean episode reward of the episodes played in the pass."""
-    costs: Any
-    """Their mean episode cost."""
-    violations: Any
-    """Share of them that broke the promise in any round."""
-    margins: Any
-    """Smallest bound minus cost over all of them and their rounds, relative to the bound."""
-    multipliers: Any
-    """CRL's multiplier at the end of the pass; 0 for the others."""
+Mode = Literal["offline", "online"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +51,8 @@ class Training:
     policies: NetworkPolicy
     """All of them, stacked: leaves [settings, seeds, ...]."""
     history: History
+    exploration: Exploration | None = None
+    """Online: every episode that was played while learning."""
 
     def policy(self, lam: float, b: float, seed: int) -> NetworkPolicy:
         """One of the policies, in NumPy."""
@@ -119,6 +87,7 @@ def train(
     data: Episodes,
     certificate: LipschitzCertificate,
     *,
+    mode: Mode = "offline",
     lams: Sequence[float] | None = None,
     bs: Sequence[float] | None = None,
     seeds: Sequence[int] = (0, 1, 2, 3, 4),
@@ -131,16 +100,21 @@ def train(
     Args:
         method: `acrl` plays and is trained through the guard and sees its memory. `rl` knows no guard and no cost;
             `crl` bounds the expected cost, E[J_H - (1 + lam) J_H(prior)] <= H b, by an augmented Lagrangian. `rl+acd`
-            is `rl`, and `random+acd` an untrained network, with the guard at play time only.
+            is `rl`, and `random+acd` an untrained network, with the guard at play time only. `rl` knows neither lam nor
+            b: it is trained once, and judged by all of them.
         env: The system.
         data: The training episodes.
         certificate: The contract, the knowledge and the rule; its lam and b are replaced by those of the grid.
+        mode: `offline` learns from the training episodes as they are, disturbances included. `online` plays
+            `recipe.episodes` of them one after the other, through the guard if the method has one, and learns from what
+            it sees on the way; `exploration` in the result tells what each episode gave.
         lams: Relative slacks of the grid; the certificate's own if None.
         bs: Slacks a round of the grid; the certificate's own if None.
         seeds: Of the initial weights and of the order of the episodes.
         recipe: How to train.
-        checkpoint: File in which the state is saved after each pass. If it is there, training goes on from it, exactly.
-        report: Called after each pass with the number of passes done and the history up to then.
+        checkpoint: File in which the state is saved after each pass (online: block of episodes). If it is there,
+            training goes on from it, exactly.
+        report: Called after each pass (online: block) with the number of them done and the history up to then.
 
     Example:
         >>> import tether
@@ -152,6 +126,7 @@ def train(
         np.float32(0.0)
     """
     _validate.choice("method", method, get_args(Method))
+    _validate.choice("mode", mode, get_args(Mode))
     recipe = recipe or Recipe()
     settings = _grid(certificate, lams, bs)
     seeds = [_validate.count("seed", seed, minimum=0) for seed in seeds]
@@ -167,43 +142,63 @@ def train(
             "lam = 0 and b = 0 leave no freedom: the guarded policy is the prior, there is nothing to learn"
         )
     recipe = replace(recipe, batch=min(recipe.batch, len(data)))
+    if mode == "online" and recipe.episodes < recipe.batch:
+        raise ValueError(
+            f"online training needs at least one block of {recipe.batch} episodes, got episodes={recipe.episodes}"
+        )
 
-    prior = rollout(env, env.prior, data)
-    policies = _fresh(env, prior, settings, seeds, recipe, uses_memory=method == "acrl")
-    steps = len(data) // recipe.batch
-    if method in ("prior", "random+acd"):
-        empty = np.zeros((0, len(settings), len(seeds)))
-        return Training(method, settings, seeds, policies, History(*[empty] * len(History._fields)))
-
-    certificates = _stack([_with(certificate, lam, b) for lam, b in settings])
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(1.0),
-        optax.adam(optax.cosine_decay_schedule(recipe.learning_rate, recipe.passes * steps)),
-    )
-    drawn = {name: jnp.asarray(np.swapaxes(data[name], 0, 1), dtype=jnp.float32) for name in env.drawn_names}
-    prior_costs = jnp.asarray(np.cumsum(prior.costs, axis=1).T, dtype=jnp.float32)
-    learner = _Learner(env, method, optimiser, recipe, drawn, prior_costs)
-    state = _State(
-        policies,
-        jax.vmap(jax.vmap(optimiser.init))(policies),
-        jnp.zeros((len(settings), len(seeds))),
-    )
-    history: list[History] = []
-    identity = _identity(method, settings, seeds, recipe, certificate, data)
+    loop, state, total = _prepare(method, env, data, certificate, mode, settings, seeds, recipe)
+    records: list[Any] = []
+    identity = _identity(method, mode, settings, seeds, recipe, certificate, data)
     if checkpoint is not None and Path(checkpoint).exists():
-        state, history = _load(Path(checkpoint), state, identity)
-    for done in range(len(history), recipe.passes):
-        state, seen = learner.one_pass(state, certificates, jnp.asarray(seeds), jnp.asarray(done))
-        history.append(History(*(np.asarray(values) for values in seen)))
-        if not np.all(np.isfinite(history[-1].rewards)):
+        state, records = _load(
+            Path(checkpoint), state, identity, History if mode == "offline" else Exploration
+        )
+    for done in range(len(records), total):
+        state, record = loop.advance(state, done)
+        records.append(record)
+        if not np.all(np.isfinite(record.rewards)):
             raise FloatingPointError(
-                f"the reward became {history[-1].rewards.min()} in pass {done + 1}; a smaller learning rate than "
-                f"{recipe.learning_rate:g} may help"
+                f"the reward became {record.rewards.min()} in {'pass' if mode == 'offline' else 'block'} {done + 1}; "
+                f"a smaller learning rate than {recipe.learning_rate:g} may help"
             )
         if checkpoint is not None:
-            _save(Path(checkpoint), state, history, identity)
-        report(done + 1, _joined(history))
-    return Training(method, settings, seeds, state.policies, _joined(history))
+            _save(Path(checkpoint), state, records, identity)
+        report(done + 1, _history(records, len(settings), len(seeds)))
+    policies = jax.tree.map(
+        lambda leaf: np.broadcast_to(leaf, (len(settings), *leaf.shape[1:])), state.policies
+    )
+    exploration = None
+    if mode == "online":
+        exploration = Exploration(*(np.concatenate(values) for values in zip(*records, strict=True)))
+    return Training(
+        method, settings, seeds, policies, _history(records, len(settings), len(seeds)), exploration
+    )
+
+
+def regrets(training: Training, env: Env, data: Episodes, reference: Training) -> Any:
+    """Reward that each episode of an exploration missed, [K, settings, seeds].
+
+    Args:
+        training: An online training.
+        env: The system.
+        data: The episodes that it was given.
+        reference: The training whose final policies earn what could have been: `rl`, with the same seeds (the paper's
+            regret is that against RL after all episodes).
+    """
+    if training.exploration is None:
+        raise ValueError("regret is that of an exploration, but this training was offline")
+    missing = sorted(set(training.seeds) - set(reference.seeds))
+    if missing:
+        raise ValueError(f"the reference has no policies for the seeds {missing}; it has {reference.seeds}")
+    if reference.method in GUARDED:
+        raise ValueError(f"the reference must play unguarded, as rl does, got {reference.method!r}")
+    best = [
+        rollout(env, reference.policy(*reference.settings[0], seed), data, record="outcomes").returns
+        for seed in training.seeds
+    ]
+    earned, played = training.exploration.rewards, training.exploration.played
+    return np.stack([best[i][played[..., i]] for i in range(len(best))], axis=-1) - earned
 
 
 def evaluate(
@@ -242,91 +237,32 @@ def evaluate(
     return scores
 
 
-class _State(NamedTuple):
-    """Everything that changes while training, [settings, seeds, ...]."""
-
-    policies: NetworkPolicy
-    optimiser: Any
-    multipliers: Any
-
-
-class _Learner(eqx.Module):
-    """The compiled part."""
-
-    env: Env
-    method: Method
-    optimiser: optax.GradientTransformation
-    recipe: Recipe
-    drawn: dict[str, jax.Array]
-    """The training episodes, [H, N]."""
-    prior_costs: jax.Array
-    """[H, N] the prior's cumulative costs on them."""
-
-    @eqx.filter_jit
-    def one_pass(
-        self, state: _State, certificates: LipschitzCertificate, seeds: jax.Array, done: Any
-    ) -> tuple[_State, History]:
-        """Go through the training episodes once, in an order of each seed's own."""
-        count = self.prior_costs.shape[1]
-        steps = count // self.recipe.batch
-
-        def order(seed: Any) -> Any:
-            key = jax.random.fold_in(jax.random.key(seed), done)
-            return jax.random.permutation(key, count)[: steps * self.recipe.batch].reshape(steps, -1)
-
-        over_seeds = jax.vmap(self.update, in_axes=(0, 0, None))
-        update = jax.vmap(over_seeds, in_axes=(0, None, 0))
-
-        def step(state: _State, chosen: Any) -> tuple[_State, Any]:
-            return update(state, chosen, certificates)
-
-        state, seen = jax.lax.scan(step, state, jnp.swapaxes(jax.vmap(order)(seeds), 0, 1))
-        rewards, costs, broken, margins = seen
-        history = History(
-            jnp.mean(rewards, axis=0),
-            jnp.mean(costs, axis=0),
-            jnp.mean(broken, axis=0),
-            jnp.min(margins, axis=0),
-            state.multipliers,
-        )
-        return state, history
-
-    def update(self, state: _State, chosen: Any, certificate: LipschitzCertificate) -> tuple[_State, Any]:
-        """One gradient step of one policy on the chosen episodes."""
-        (_, seen), slope = jax.value_and_grad(self.loss, has_aux=True)(
-            state.policies, state.multipliers, chosen, certificate
-        )
-        rewards, costs, broken, margins, excess = seen
-        changes, optimiser = self.optimiser.update(slope, state.optimiser, state.policies)
-        multipliers = state.multipliers
-        if self.method == "crl":
-            multipliers = jnp.maximum(multipliers + self.recipe.penalty * 0.1 * excess, 0.0)
-        policies = optax.apply_updates(state.policies, changes)
-        return _State(policies, optimiser, multipliers), (rewards, costs, broken, margins)
-
-    def loss(
-        self, policy: NetworkPolicy, multiplier: Any, chosen: Any, certificate: LipschitzCertificate
-    ) -> Any:
-        """Minus the mean reward a round; for CRL with the augmented Lagrangian of the expected cost."""
-        drawn = {name: values[:, chosen] for name, values in self.drawn.items()}
-        contract = certificate.contract
-        horizon = contract.horizon
-        guard = certificate if self.method == "acrl" else None
-        played = _play(self.env, policy, drawn, guard, jnp.uint32(0), "outcomes")
-        costs = jnp.cumsum(played["costs"], axis=0)
-        prior_costs = self.prior_costs[:, chosen]
-        bounds = contract.bound(prior_costs, jnp.arange(1, horizon + 1)[:, None])
-        margins = jnp.min((bounds - costs) / bounds, axis=0)
-        reward = jnp.mean(jnp.sum(played["rewards"], axis=0))
-        allowed = jnp.mean((1.0 + contract.lam) * prior_costs[-1]) + horizon * contract.b
-        excess = jnp.mean(costs[-1]) / allowed - (1.0 - self.recipe.reserve)
-        value = -reward / horizon
-        if self.method == "crl":
-            penalty = self.recipe.penalty
-            value = value + 0.5 * penalty * jnp.maximum(multiplier / penalty + excess, 0.0) ** 2
-        # Ties up to round-off are kept, as in `tether.audit`.
-        broken = jnp.mean(margins < -64.0 * float(np.finfo(margins.dtype).eps))
-        return value, (reward, jnp.mean(costs[-1]), broken, jnp.min(margins), excess)
+def _prepare(
+    method: Method,
+    env: Env,
+    data: Episodes,
+    certificate: LipschitzCertificate,
+    mode: Mode,
+    settings: list[tuple[float, float]],
+    seeds: list[int],
+    recipe: Recipe,
+) -> tuple[Passes | Blocks, State, int]:
+    """The loop of a mode, the state it starts from, and how often it is to advance."""
+    prior = rollout(env, env.prior, data)
+    # What knows nothing of the contract, neither to learn nor to play, is trained once for all settings.
+    once = method in ("prior", "rl") or (mode == "offline" and method in ("rl+acd", "random+acd"))
+    certificates = [_with(certificate, lam, b) for lam, b in settings]
+    trained = _stack(certificates[:1] if once else certificates)
+    policies = _fresh(env, prior, 1 if once else len(settings), seeds, recipe, uses_memory=method == "acrl")
+    contracts = [each.contract for each in certificates]
+    if mode == "offline":
+        judged = jax.tree.map(lambda leaf: leaf[None] if once else leaf[:, None], _stack(contracts))
+        learner = learner_of(method, recipe, recipe.passes * (len(data) // recipe.batch))
+        passes = Passes.of(learner, env, data, prior, trained, judged, seeds)
+        return passes, learner.start(policies), recipe.passes if method in LEARNING else 0
+    learner = learner_of(method, recipe, recipe.episodes // recipe.batch * recipe.steps)
+    blocks = Blocks.of(learner, env, data, prior, contracts, trained, seeds)
+    return blocks, blocks.start(policies), -(-recipe.episodes // recipe.batch)
 
 
 def _grid(
@@ -352,9 +288,11 @@ def _stack(trees: Sequence[Any]) -> Any:
 
 
 def _fresh(
-    env: Env, prior: Any, settings: Sequence[Any], seeds: Sequence[int], recipe: Recipe, *, uses_memory: bool
+    env: Env, prior: Run, settings: int, seeds: Sequence[int], recipe: Recipe, *, uses_memory: bool
 ) -> NetworkPolicy:
     """Untrained policies [settings, seeds, ...], normalised by what the prior saw and did."""
+    assert prior.observations is not None
+    assert prior.actions is not None
     seen = prior.observations.reshape(-1, prior.observations.shape[-1])
     acted = prior.actions.reshape(-1, *env.action_shape)
     made = [
@@ -371,44 +309,65 @@ def _fresh(
         for seed in seeds
     ]
     policies: NetworkPolicy = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (len(settings), *leaf.shape)), _stack(made)
+        lambda leaf: jnp.broadcast_to(leaf, (settings, *leaf.shape)), _stack(made)
     )
     return policies
 
 
-def _joined(history: list[History]) -> History:
-    return History(*(np.stack(values) for values in zip(*history, strict=True)))
+def _history(records: list[Any], settings: int, seeds: int) -> History:
+    """The records of all passes; of blocks of episodes, what they come to."""
+    if not records:
+        return History(*[np.zeros((0, settings, seeds))] * len(History._fields))
+    if isinstance(records[0], Exploration):
+        records = [
+            History(
+                np.mean(block.rewards, axis=0),
+                np.mean(block.costs, axis=0),
+                np.mean(block.violations, axis=0),
+                np.min(block.margins, axis=0),
+                block.multipliers[-1],
+            )
+            for block in records
+        ]
+    return History(*(np.stack(values) for values in zip(*records, strict=True)))
 
 
 def _identity(
-    method: str, settings: Any, seeds: Any, recipe: Recipe, certificate: Any, data: Episodes
+    method: str, mode: str, settings: Any, seeds: Any, recipe: Recipe, certificate: Any, data: Episodes
 ) -> str:
     """What must be the same for a checkpoint to fit."""
     sums = {name: math.fsum(np.ravel(data[name])) for name in data.names}
-    return json.dumps([method, settings, seeds, asdict(recipe), certificate.to_dict(), len(data), sums])
+    return json.dumps([method, mode, settings, seeds, asdict(recipe), certificate.to_dict(), len(data), sums])
 
 
-def _save(file: Path, state: _State, history: list[History], identity: str) -> None:
-    leaves: dict[str, Any] = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-    seen = {f"history_{name}": values for name, values in _joined(history)._asdict().items()}
+def _save(file: Path, state: State, records: Sequence[Any], identity: str) -> None:
+    stored: dict[str, Any] = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+    for i, record in enumerate(records):
+        stored |= {f"record_{i}_{name}": values for name, values in record._asdict().items()}
     with complete_file(file) as draft, draft.open("wb") as handle:
-        np.savez(handle, identity=np.array(identity), **leaves, **seen)
+        np.savez(handle, identity=np.array(identity), records=np.array(len(records)), **stored)
 
 
-def _load(file: Path, state: _State, identity: str) -> tuple[_State, list[History]]:
+def _load(file: Path, state: State, identity: str, kind: Any) -> tuple[State, list[Any]]:
     leaves, structure = jax.tree.flatten(state)
     try:
         with np.load(file) as stored:
-            found = str(stored["identity"])
-            restored = [
-                stored[f"leaf_{i}"] for i in range(sum(name.startswith("leaf_") for name in stored.files))
+            if str(stored["identity"]) != identity:
+                raise _AnotherTraining
+            restored = [jnp.asarray(stored[f"leaf_{i}"]) for i in range(len(leaves))]
+            records = [
+                kind(*(stored[f"record_{i}_{name}"] for name in kind._fields))
+                for i in range(int(stored["records"]))
             ]
-            seen = [stored[f"history_{name}"] for name in History._fields]
+    except _AnotherTraining:
+        raise ValueError(
+            f"{file} is the checkpoint of another training (method, mode, grid, seeds, recipe or data differ); "
+            "name another file, or remove it"
+        ) from None
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is not a checkpoint of a training: {error!r}") from error
-    if found != identity or len(restored) != len(leaves):
-        raise ValueError(
-            f"{file} is the checkpoint of another training (method, grid, seeds, recipe or data differ); "
-            "name another file, or remove it"
-        )
-    return jax.tree.unflatten(structure, restored), [History(*values) for values in zip(*seen, strict=True)]
+    return jax.tree.unflatten(structure, restored), records
+
+
+class _AnotherTraining(Exception):
+    """The checkpoint is sound but not of this training."""

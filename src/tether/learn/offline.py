@@ -1,0 +1,110 @@
+"""Offline training: the data's own noise is the model, as in the authors' released code."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tether.certificates import LipschitzCertificate
+from tether.contract import Contract
+from tether.data.episodes import Episodes
+from tether.envs.base import Env
+from tether.learn.learner import Learner, State, judge
+from tether.run import Run
+
+
+class History(NamedTuple):
+    """What happened in each pass (online: in each block of episodes), [passes, settings, seeds]."""
+
+    rewards: Any
+    """Mean episode reward of the episodes played in the pass."""
+    costs: Any
+    """Their mean episode cost."""
+    violations: Any
+    """Share of them that broke the promise in any round."""
+    margins: Any
+    """Smallest bound minus cost over all of them and their rounds, cost units."""
+    multipliers: Any
+    """CRL's multiplier at the end of the pass; 0 for the others."""
+
+
+class Passes(eqx.Module):
+    """Each pass goes through the training episodes in an order of each seed's own."""
+
+    learner: Learner
+    env: Env
+    drawn: dict[str, jax.Array]
+    """The training episodes, [H, N]."""
+    prior_costs: jax.Array
+    """[H, N] the prior's cumulative costs on them."""
+    certificates: LipschitzCertificate
+    """Leaves [trained settings]."""
+    judged: Contract
+    """Contracts that each trained setting is judged by, leaves [trained settings, contracts]."""
+    seeds: jax.Array
+
+    @classmethod
+    def of(
+        cls,
+        learner: Learner,
+        env: Env,
+        data: Episodes,
+        prior: Run,
+        certificates: Any,
+        judged: Any,
+        seeds: Any,
+    ) -> Passes:
+        """Of NumPy data, in float32."""
+        drawn = {name: jnp.asarray(np.swapaxes(data[name], 0, 1), jnp.float32) for name in env.drawn_names}
+        prior_costs = jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32)
+        return cls(learner, env, drawn, prior_costs, certificates, judged, jnp.asarray(seeds))
+
+    def advance(self, state: State, done: int) -> tuple[State, History]:
+        """One pass, after `done` of them."""
+        state, seen = self._pass(state, jnp.asarray(done))
+        return state, History(*(np.asarray(values) for values in seen))
+
+    @eqx.filter_jit
+    def _pass(self, state: State, done: Any) -> tuple[State, History]:
+        count, batch = self.prior_costs.shape[1], self.learner.recipe.batch
+        steps = count // batch
+
+        def order(seed: Any) -> Any:
+            key = jax.random.fold_in(jax.random.key(seed), done)
+            return jax.random.permutation(key, count)[: steps * batch].reshape(steps, batch)
+
+        over_seeds = jax.vmap(self._update, in_axes=(0, 0, None, None))
+        update = jax.vmap(over_seeds, in_axes=(0, None, 0, 0))
+
+        def step(state: State, chosen: Any) -> tuple[State, Any]:
+            return update(state, chosen, self.certificates, self.judged)
+
+        state, seen = jax.lax.scan(step, state, jnp.swapaxes(jax.vmap(order)(self.seeds), 0, 1))
+        rewards, costs, broken, margins = seen
+        each = (
+            jnp.mean(rewards, axis=0),
+            jnp.mean(costs, axis=0),
+            jnp.mean(broken, axis=0),
+            jnp.min(margins, axis=0),
+            jnp.broadcast_to(state.multipliers[..., None], broken.shape[1:]),
+        )
+        # [trained settings, seeds, contracts] to [settings, seeds].
+        shape = (-1, len(self.seeds))
+        return state, History(*(jnp.swapaxes(values, 1, 2).reshape(shape) for values in each))
+
+    def _update(self, state: State, chosen: Any, certificate: Any, judged: Any) -> tuple[State, Any]:
+        """One gradient step of one policy on the chosen episodes."""
+        drawn = {name: values[:, chosen] for name, values in self.drawn.items()}
+        prior_costs = self.prior_costs[:, chosen]
+        (_, outcome), slope = jax.value_and_grad(self.learner.loss, has_aux=True)(
+            state.policies, state.multipliers, self.env, drawn, prior_costs, certificate
+        )
+        broken, margins = jax.vmap(judge, in_axes=(0, None, None))(judged, outcome.costs, prior_costs)
+        rewards, costs = (
+            jnp.broadcast_to(x, broken.shape) for x in (outcome.reward, jnp.mean(outcome.costs[-1]))
+        )
+        return self.learner.step(state, slope, outcome.excess), (rewards, costs, broken, margins)

@@ -1,0 +1,211 @@
+"""Online training, the paper's protocol: play, fit a model to what was seen, improve in the model, play on.
+
+Every episode is played in the true system, through the guard if the method has one, and is audited in float64. After
+each block of episodes the model is fitted anew, and the policy follows the gradient of its value through the model,
+with the guard inside, while the model's parameters stay as favourable as their confidence set allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tether.audit import audit
+from tether.certificates import LipschitzCertificate
+from tether.contract import Contract
+from tether.data.episodes import Episodes
+from tether.envs.base import Env
+from tether.learn.learner import GUARDED, LEARNING, Learner, State
+from tether.learn.model import Model, model_of
+from tether.learn.rollout import _play
+from tether.policy import NetworkPolicy
+from tether.run import Run
+
+
+class Exploration(NamedTuple):
+    """What each episode gave while the learner explored, in the order in which they were played."""
+
+    rewards: Any
+    """[K, settings, seeds] reward of the episode."""
+    costs: Any
+    """[K, settings, seeds] its cost."""
+    violations: Any
+    """[K, settings, seeds] whether it broke the promise in any round."""
+    margins: Any
+    """[K, settings, seeds] its smallest bound minus cost, cost units."""
+    multipliers: Any
+    """[K, settings, seeds] CRL's multiplier while it was played; 0 for the others."""
+    played: Any
+    """[K, settings, seeds] which of the data's episodes it was; the same for all settings."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Block after block of `recipe.batch` episodes."""
+
+    compiled: _Compiled
+    drawn: dict[str, Any]
+    """The data in NumPy, [H, N], float64."""
+    prior: Run
+    """The prior on the data."""
+    contracts: list[Contract]
+    """Of all settings."""
+
+    @classmethod
+    def of(
+        cls,
+        learner: Learner,
+        env: Env,
+        data: Episodes,
+        prior: Run,
+        contracts: list[Contract],
+        certificates: Any,
+        seeds: list[int],
+    ) -> Blocks:
+        """Every seed plays the data in an order of its own, and then in another one, until K episodes are played."""
+        recipe = learner.recipe
+        orders = []
+        for seed in seeds:
+            rng = np.random.default_rng([seed, 1])
+            laps = [rng.permutation(len(data)) for _ in range(-(-recipe.episodes // len(data)))]
+            orders.append(np.concatenate(laps)[: recipe.episodes])
+        precise = {name: np.swapaxes(data[name], 0, 1) for name in env.drawn_names}
+        drawn = {name: jnp.asarray(values, jnp.float32) for name, values in precise.items()}
+        log = _play(env, env.prior, drawn, None, jnp.uint32(0), "transitions")
+        model = model_of(env, drawn, log, recipe.episodes * data.horizon, recipe.optimism, recipe.failure)
+        seen = {name: drawn[name] for name in env.visible}
+        compiled = _Compiled(
+            learner, env, model, certificates, seen, jnp.asarray(seeds), jnp.asarray(np.array(orders))
+        )
+        return cls(compiled, precise, prior, contracts)
+
+    def start(self, policies: NetworkPolicy) -> State:
+        """Untrained policies [trained settings, seeds, ...] that have seen nothing."""
+        state, model = self.compiled.learner.start(policies), self.compiled.model
+        shape = state.multipliers.shape
+        fit = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), model.start())
+        return state._replace(fit=fit, slope=jnp.zeros((*shape, model.parameters)))
+
+    def advance(self, state: State, done: int) -> tuple[State, Exploration]:
+        """Play the next block, and improve the policy if it was a full one."""
+        learner = self.compiled.learner
+        batch = learner.recipe.batch
+        chosen = np.asarray(self.compiled.played[:, done * batch : (done + 1) * batch])
+        rewards, costs, news = self._explore(state.policies, chosen)
+        record = self._record(rewards, costs, np.asarray(state.multipliers), chosen)
+        if learner.method in LEARNING and chosen.shape[1] == batch:
+            news = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), news)
+            state = self.compiled.improve(state, news, jnp.asarray(done))
+        return state, record
+
+    def _explore(self, policies: NetworkPolicy, chosen: Any) -> tuple[Any, Any, Any]:
+        """Play in the true system, in float64: rewards [trained settings, seeds, N], costs [..., H, N], the news."""
+        if self.compiled.learner.method == "prior":
+            costs = np.swapaxes(self.prior.costs[chosen], 1, 2)
+            return self.prior.returns[chosen][None], costs[None], None
+        with jax.enable_x64(True):
+            numbers = (policies, self.compiled.certificates, self.drawn)
+            mine, guards, drawn = jax.tree.map(
+                lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), numbers
+            )
+            rewards, costs, news = self.compiled.play(mine, guards, drawn, jnp.asarray(chosen))
+            return np.asarray(rewards), np.asarray(costs), jax.tree.map(np.asarray, news)
+
+    def _record(self, rewards: Any, costs: Any, multipliers: Any, chosen: Any) -> Exploration:
+        """Audit what was played by every setting's contract."""
+        settings, (seeds, count) = len(self.contracts), chosen.shape
+        violations, margins = (
+            np.empty((count, settings, seeds), dtype=bool),
+            np.empty((count, settings, seeds)),
+        )
+        for i, contract in enumerate(self.contracts):
+            for j in range(seeds):
+                mine = costs[min(i, len(costs) - 1), j].T
+                verdict = audit(mine, self.prior.costs[chosen[j]], contract)
+                violations[:, i, j] = np.any(verdict.violations, axis=1)
+                margins[:, i, j] = np.min(verdict.bounds - verdict.cumulative_costs, axis=1)
+        shape = (settings, seeds, count)
+        each = (rewards, np.sum(costs, axis=2), multipliers[..., None], chosen[None])
+        spread = [np.moveaxis(np.broadcast_to(values, shape), 2, 0) for values in each]
+        return Exploration(spread[0], spread[1], violations, margins, spread[2], spread[3])
+
+
+class _Compiled(eqx.Module):
+    """The compiled part, for all settings and seeds at once."""
+
+    learner: Learner
+    env: Env
+    model: Model
+    certificates: LipschitzCertificate
+    """Leaves [trained settings], float32."""
+    seen: dict[str, jax.Array]
+    """The series that are seen before acting, [H, N], float32."""
+    seeds: jax.Array
+    played: jax.Array
+    """[seeds, K] which episode is played when."""
+
+    @eqx.filter_jit
+    def play(self, policies: Any, certificates: Any, drawn: dict[str, Any], chosen: Any) -> Any:
+        """Play the episodes `chosen` [seeds, N] in the true system, in the precision of the arguments."""
+
+        def one(policy: NetworkPolicy, certificate: LipschitzCertificate, chosen: Any) -> Any:
+            mine = {name: values[:, chosen] for name, values in drawn.items()}
+            guard = certificate if self.learner.method in GUARDED else None
+            played = _play(self.env, policy, mine, guard, jnp.uint32(0), "transitions")
+            news = self.model.digest(mine, played) if self.learner.method in LEARNING else None
+            return jnp.sum(played["rewards"], axis=0), played["costs"], news
+
+        over_seeds = jax.vmap(one, in_axes=(0, None, 0))
+        return jax.vmap(over_seeds, in_axes=(0, 0, None))(policies, certificates, chosen)
+
+    @eqx.filter_jit
+    def improve(self, state: State, news: Any, done: Any) -> State:
+        """Update every policy after a block, `done` being the blocks before it."""
+        over_seeds = jax.vmap(self._improve_one, in_axes=(0, 0, None, 0, 0, None))
+        over_settings = jax.vmap(over_seeds, in_axes=(0, 0, 0, None, None, None))
+        improved: State = over_settings(state, news, self.certificates, self.seeds, self.played, done)
+        return improved
+
+    def _improve_one(
+        self, state: State, news: Any, certificate: LipschitzCertificate, seed: Any, played: Any, done: Any
+    ) -> State:
+        """Fit the model, then follow the policy's gradient through it; keys are the same for all settings."""
+        learner, model = self.learner, self.model
+        key = jax.random.fold_in(jax.random.key(seed), done)
+        fit_key, choose_key, steps_key = jax.random.split(key, 3)
+        fit = model.learn(state.fit, news, fit_key)
+        belief = model.believe(fit)
+
+        def loss(policy: NetworkPolicy, theta: Any, key: Any, candidate: Any, multiplier: Any) -> Any:
+            window_key, noise_key = jax.random.split(key)
+            batch = learner.recipe.batch
+            chosen = played[jax.random.randint(window_key, (batch,), 0, (done + 1) * batch)]
+            mine = {name: values[:, chosen] for name, values in self.seen.items()}
+            system, drawn = model.imagine(belief, theta, mine, noise_key, candidate)
+            prior_costs = None
+            if learner.method == "crl":
+                imagined = _play(system, self.env.prior, drawn, None, jnp.uint32(0), "outcomes")
+                prior_costs = jnp.cumsum(imagined["costs"], axis=0)
+            return learner.loss(policy, multiplier, system, drawn, prior_costs, certificate)
+
+        def step(state: State, key: Any) -> tuple[State, None]:
+            theta = model.optimistic(belief, state.slope)
+            slopes, outcome = jax.grad(loss, argnums=(0, 1), has_aux=True)(
+                state.policies, theta, key, best, state.multipliers
+            )
+            return learner.step(state, slopes[0], outcome.excess)._replace(slope=-slopes[1]), None
+
+        best = jnp.asarray(0)
+        if model.candidates > 1:
+            theta = model.optimistic(belief, state.slope)
+            values: Any = jax.vmap(
+                lambda each: -loss(state.policies, theta, choose_key, each, state.multipliers)[0]
+            )
+            best = jnp.argmax(values(jnp.arange(model.candidates)))
+        state = state._replace(fit=fit)
+        return jax.lax.scan(step, state, jax.random.split(steps_key, learner.recipe.steps))[0]
