@@ -30,7 +30,13 @@ def browser():
         pytest.skip("no chromium")
     with playwright.sync_playwright() as driver:
         # Root may not use the sandbox, and nothing but the page itself is to be loaded.
-        flags = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
+        flags = (
+            "no-sandbox",
+            "disable-gpu",
+            "disable-background-networking",
+            "disable-component-update",
+            "disable-sync",
+        )
         started = driver.chromium.launch(executable_path=_chromium(), args=[f"--{flag}" for flag in flags])
         yield started
         started.close()

@@ -78,10 +78,16 @@ def test_a_damaged_piece_is_named(tmp_path):
 
 
 def test_two_processes_do_not_share_a_folder_and_a_dead_one_leaves_it_free(tmp_path):
-    hold = f"from tether.experiments.engines import claim\nwith claim({str(tmp_path)!r}): print('held', flush=True); input()"
+    hold = (
+        "from tether.experiments.engines import claim\n"
+        f"with claim({str(tmp_path)!r}): print('held', flush=True); input()"
+    )
     with subprocess.Popen([sys.executable, "-c", hold], stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(FolderInUse, match=f"in use by another run \\(process {other.pid}\\)"), claim(tmp_path):
+        with (
+            pytest.raises(FolderInUse, match=f"in use by another run \\(process {other.pid}\\)"),
+            claim(tmp_path),
+        ):
             pass
         other.kill()
     with claim(tmp_path) as folder:
@@ -99,7 +105,7 @@ def test_a_full_disk_is_one_line_and_finished_pieces_stay(tmp_path, monkeypatch)
         write(path, content, indent)
 
     monkeypatch.setattr(engines, "write_json", full)
-    with pytest.raises(OSError, match="no space left for .* --resume"), claim(tmp_path):
+    with pytest.raises(OSError, match=r"no space left for .* --resume"), claim(tmp_path):
         run_pieces(tmp_path, IDENTITY, pieces([]), resume=False)
     assert [file.name for file in (tmp_path / "pieces").iterdir()] == ["one.json"]
     monkeypatch.setattr(engines, "write_json", write)
@@ -112,5 +118,5 @@ def test_a_full_disk_is_one_line_and_finished_pieces_stay(tmp_path, monkeypatch)
 def test_other_failures_keep_their_own_words(tmp_path):
     with pytest.raises(IsADirectoryError, match="mine"), claim(tmp_path):
         raise IsADirectoryError("mine")
-    with pytest.raises(PermissionError, match="run.json cannot be written"), claim(tmp_path):
+    with pytest.raises(PermissionError, match=r"run\.json cannot be written"), claim(tmp_path):
         raise PermissionError(errno.EACCES, "Permission denied", "run.json")

@@ -7,8 +7,8 @@ import re
 
 import numpy as np
 import pytest
-from made_results import GUARDED, HORIZON, made_results
 
+from made_results import GUARDED, HORIZON, made_results
 from tether.experiments.report import render
 
 SECTION = {
@@ -42,7 +42,10 @@ def show(browser, file):
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: complaints.append(request.url) if "report.html" not in request.url else None)
+        page.on(
+            "request",
+            lambda request: complaints.append(request.url) if "report.html" not in request.url else None,
+        )
         page.goto(file.as_uri())
         return page
 
@@ -87,7 +90,9 @@ def test_numbers_on_the_page_are_those_of_the_results(show, studies):
     assert costs[-1][1] == pytest.approx(np.mean([row["worst_cost"] for row in acrl]))
     assert costs[-1][2] == 154.0
     curve = [row["regret"] for row in results["exploration"] if same_way(row, "acrl", "tight", 2.0, 2.0)]
-    assert [row[-1] for row in numbers(page, "#chart-episodes")] == pytest.approx(np.mean(curve, axis=0).tolist())
+    assert [row[-1] for row in numbers(page, "#chart-episodes")] == pytest.approx(
+        np.mean(curve, axis=0).tolist()
+    )
     ways = {(row["mode"], row["method"], row["rule"], row["lam"], row["b"]) for row in results["scores"]}
     assert len(numbers(page, "#scores")) == len(ways)
     assert page.locator("#tile-tests").get_attribute("data-value") == "0"
@@ -122,7 +127,9 @@ def test_controls_change_the_charts(show, studies):
 def test_the_player_plays_steps_and_obeys_the_keyboard(show, studies):
     page = show()
     track = next(
-        each for each in studies[0]["tracks"] if same_way(each, "acrl", "tight", 2.0, 2.0) and each["episode"] == 1
+        each
+        for each in studies[0]["tracks"]
+        if same_way(each, "acrl", "tight", 2.0, 2.0) and each["episode"] == 1
     )
     page.locator("#player-episode").select_option("1")
     player = page.locator("#player")

@@ -4,8 +4,8 @@ import json
 import re
 
 import numpy as np
-from made_results import made_results
 
+from made_results import made_results
 from tether.experiments.comparison import compare
 from tether.experiments.figures import paper_figures
 from tether.experiments.report import render, write_report
@@ -42,7 +42,9 @@ def test_a_report_has_a_page_and_every_figure_twice(tmp_path):
     assert write_report(tmp_path) == tmp_path / "report.html"
     names = ["costs", "guard", "regret-episodes", "regret-lam", "rules", "violations-lam"]
     files = sorted((tmp_path / "carbon" / "figures").iterdir())
-    assert [file.name for file in files] == [f"{name}{suffix}" for name in names for suffix in (".png", ".svg")]
+    assert [file.name for file in files] == [
+        f"{name}{suffix}" for name in names for suffix in (".png", ".svg")
+    ]
 
 
 def test_figures_without_numbers_are_left_out():
@@ -54,7 +56,9 @@ def test_figures_without_numbers_are_left_out():
 
 def test_the_comparison_has_a_column_for_the_paper_and_for_each_data():
     authors, embedded = made_results(source="authors", paper=PRINTED), made_results()
-    rows = {row["quantity"]: row for row in compare([embedded, authors, made_results("inference", paper=PRINTED)])}
+    rows = {
+        row["quantity"]: row for row in compare([embedded, authors, made_results("inference", paper=PRINTED)])
+    }
     crl = rows["CRL, violation rate, lam = 2, b = 2"]
     assert crl["paper"] == {"text": "25.0%", "value": 0.25}
     for column, results in (("authors", authors), ("embedded", embedded)):

@@ -12,7 +12,18 @@ from tether.experiments import figures, paper
 from tether.experiments.results import read_results
 
 TINY = (
-    *("reproduce", "carbon", "--methods", "prior,rl,rl+acd", "--rules", "paper,tight", "--lams", "0,2", "--bs", "2"),
+    *(
+        "reproduce",
+        "carbon",
+        "--methods",
+        "prior,rl,rl+acd",
+        "--rules",
+        "paper,tight",
+        "--lams",
+        "0,2",
+        "--bs",
+        "2",
+    ),
     *("--seeds", "2", "--episodes", "90", "--passes", "3", "--modes", "offline"),
 )
 
@@ -26,22 +37,19 @@ def run(monkeypatch, *arguments):
     return 0
 
 
-def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_not(tmp_path, monkeypatch, capsys):
+def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_not(
+    tmp_path, monkeypatch, capsys
+):
     real = paper.train
 
-    def killed_after_a_pass(*arguments, report, **options):
-        def stop(done, history):
-            report(done, history)
-            raise KeyboardInterrupt
-
-        return real(*arguments, report=stop, **options)
+    def kill(*_arguments, **_options):
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(figures, "paper_figures", lambda _results: {})  # test_report draws them
     out = tmp_path / "killed"
-    monkeypatch.setattr(paper, "train", killed_after_a_pass)
+    monkeypatch.setattr(paper, "train", kill)
     assert run(monkeypatch, *TINY, "--out", out) == 130
     assert "with --resume goes on" in capsys.readouterr().err
-    assert [file.name for file in (out / "checkpoints").iterdir()] == ["offline-rl.npz"]
     assert [file.name for file in (out / "pieces").iterdir()] == ["guard.json"]
 
     monkeypatch.setattr(paper, "train", real)
@@ -71,10 +79,10 @@ def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_n
     assert len(guarded) == 2 * 2 * 2  # rules, settings, seeds
     assert {row["violation_rate"] for row in guarded} == {0.0}
     rows = {(row["learner"], row["guard"]): row for row in results["guard"]["rows"]}
-    assert len(rows) == 9
+    assert len(rows) == 7
     for learner in ("random", "greedy"):
         assert min(rows[learner, "none"]["violation_rates"]) > 0.5
-        for rule in ("paper", "released", "tight"):
+        for rule in ("paper", "tight"):
             assert max(rows[learner, rule]["violation_rates"]) == 0.0
             assert rows[learner, rule]["worst_margin"] >= 0.0
     assert rows["greedy", "tight"]["rewards"] > rows["greedy", "paper"]["rewards"]

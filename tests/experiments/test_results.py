@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from made_results import made_results
 
+from made_results import made_results
 from tether.experiments.results import REQUIRED, find_results, read_results, write_results
 
 
@@ -18,7 +18,7 @@ def test_what_is_written_is_read_and_a_row_is_a_line(tmp_path):
 
 def test_what_is_not_such_a_file_is_refused_in_one_clear_sentence(tmp_path):
     file = tmp_path / "results.json"
-    with pytest.raises(FileNotFoundError, match="results.json not found"):
+    with pytest.raises(FileNotFoundError, match=r"results\.json not found"):
         read_results(file)
     for text, message in (
         ("{", "not readable JSON"),

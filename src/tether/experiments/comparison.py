@@ -19,8 +19,8 @@ _PRIOR = (
     "the printed numbers; the embedded data are generated to the same statistics."
 )
 _RL = (
-    "Nothing in RL's objective looks at the cost, and its reward is flat where the backlog is large: where training ends "
-    "there is a matter of seed, learning rate and length."
+    "Nothing in RL's objective looks at the cost, and its reward is flat where the backlog is large: where training "
+    "ends there is a matter of seed, learning rate and length."
 )
 _CRL = (
     "CRL only bounds the average cost. How many episodes lie above their own bound depends on how the excess is "
@@ -31,8 +31,8 @@ _RANDOM = (
     "(the authors' ReLU output starts near 0), and our RL policy is another reference."
 )
 _LEARNED = (
-    "Our network, optimiser and guard memory, trained from scratch: the same method, not the same weights. The authors' "
-    "weights behind our guard are compared below."
+    "Our network, optimiser and guard memory, trained from scratch: the same method, not the same weights. The "
+    "authors' weights behind our guard give the authors' numbers."
 )
 _CARBON_B = (
     "The paper leaves open the battery, the prior's slack and two weights of the reward; ours are in the "

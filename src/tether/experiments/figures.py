@@ -116,11 +116,12 @@ def guard_figure(results: dict[str, Any]) -> Figure:
     curves = {(each["learner"], each["guard"]): each for each in study["curves"]}
     figure, axes = new_figure(9.0, 3.8, columns=2)
     left, right = axes[0]
+    rule = study["curves"][-1]["guard"]
     rounds = np.arange(1, len(study["bound"]["median"]) + 1)
     for spread, color, label in (
         (study["bound"], BLACK, "the bound"),
         (curves["greedy", "none"]["cost"], ORANGE, "greedy, unguarded"),
-        (curves["greedy", "tight"]["cost"], BLUE, "greedy, guarded (tight)"),
+        (curves["greedy", rule]["cost"], BLUE, f"greedy, guarded ({rule})"),
         (curves["prior", "none"]["cost"], GREY, "prior"),
     ):
         left.fill_between(rounds, spread["low"], spread["high"], color=color, alpha=0.2, linewidth=0)
@@ -130,8 +131,8 @@ def guard_figure(results: dict[str, Any]) -> Figure:
     styles = (
         ("greedy", "none", ORANGE, "-"),
         ("random", "none", ORANGE, "--"),
-        ("greedy", "tight", BLUE, "-"),
-        ("random", "tight", BLUE, "--"),
+        ("greedy", rule, BLUE, "-"),
+        ("random", rule, BLUE, "--"),
     )
     for learner, guard, color, line in styles:
         label = f"{learner}, {'unguarded' if guard == 'none' else 'guarded'}"
@@ -316,4 +317,5 @@ def _main_rule(results: dict[str, Any]) -> str:
 
 def _title(results: dict[str, Any]) -> str:
     name = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable inference"}[results["system"]]
-    return f"{name}, {'embedded' if results['data']['source'] == 'embedded' else 'authors’'} data"
+    source = {"embedded": "embedded", "authors": "authors'"}[results["data"]["source"]]
+    return f"{name}, {source} data"

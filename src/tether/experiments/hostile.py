@@ -72,6 +72,7 @@ def guard_study(
     contract: Contract,
     draw: Callable[[int], Episodes],
     seeds: Sequence[int],
+    rules: Sequence[Rule] = get_args(Rule),
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
     """Play the prior, a random and a greedy learner, with no guard and with each rule.
@@ -81,6 +82,7 @@ def guard_study(
         contract: The promise.
         draw: The episodes of a seed.
         seeds: Of the episodes, where they are drawn, and of the random learner.
+        rules: Of the guard.
         report: Called with (pieces done, pieces in all) after each piece of work.
 
     Returns:
@@ -89,7 +91,7 @@ def guard_study(
     if not isinstance(env, Carbon | Inference):
         raise TypeError(f"the greedy learner knows Carbon and Inference, not {type(env).__name__}")
     learners: dict[str, Policy] = {"random": Uniform(), "greedy": Greedy(env)}
-    guards: list[Rule | None] = [None, *get_args(Rule)]
+    guards: list[Rule | None] = [None, *rules]
     played: dict[tuple[str, Rule | None], list[tuple[Run, Audit]]] = {("prior", None): []}
     total = len(seeds) * (1 + len(learners) * len(guards))
     done = 0

@@ -15,11 +15,11 @@ from tether.certificates import LipschitzCertificate, Rule
 from tether.data import Episodes, load_bloom
 from tether.experiments import hostile, output
 from tether.experiments.engines import Piece
-from tether.experiments.learners import WIDTHS, System, _for_every_setting, load_system
+from tether.experiments.learners import WIDTHS, System, load_system
 from tether.experiments.published import play_published, read_published
 from tether.experiments.results import SCHEMA
 from tether.learn.rollout import rollout
-from tether.learn.train import GUARDED, Method, Mode, Recipe, Training, evaluate, regrets, train
+from tether.learn.train import GUARDED, Exploration, Method, Mode, Recipe, Training, evaluate, regrets, train
 
 Report = Callable[[int, int, str], None]
 Scale = Literal["quick", "full"]
@@ -50,7 +50,7 @@ class Plan:
     rules: tuple[Rule, ...]
     """Of the guard. What needs no training of its own is played with all of them ..."""
     trained_rules: tuple[Rule, ...]
-    """... and ACRL is trained with these."""
+    """... and ACRL is trained with these; what is played to learn online, with the last of them."""
     modes: tuple[Mode, ...]
     train_episodes: int
     """Synthetic episodes to train on; two thirds as many to test on."""
@@ -157,8 +157,10 @@ def pieces(plan: Plan, system: System, out: Path, folder: Path | None, paper: Pa
         # RL first: the others are measured against it, and RL+ACD plays what it learned.
         for method in sorted(plan.methods, key=lambda method: method != "rl"):
             rules: Sequence[Rule | None] = [None]
-            if method in GUARDED:
-                rules = plan.trained_rules if method == "acrl" or mode == "online" else plan.rules
+            if method in GUARDED and mode == "online":
+                rules = plan.trained_rules[-1:]
+            elif method in GUARDED:
+                rules = plan.trained_rules if method == "acrl" else plan.rules
             for rule in rules:
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
                 made.append(Piece(name, _Learning(plan, system, out, mode, method, rule)))
@@ -183,8 +185,10 @@ class _Learning:
         scores = evaluate(training, self.system.env, self.system.test, certificate)
         content: dict[str, Any] = {"scores": [tag | asdict(score) for score in scores]}
         if training.exploration is not None:
-            content["exploration"] = [tag | row for row in self._explored(training, report)]
-        elif self.method in ("crl", "acrl"):
+            content["exploration"] = [
+                tag | row for row in self._explored(training, training.exploration, report)
+            ]
+        elif self.method in ("rl", "crl", "acrl"):
             content["exploration"] = [tag | row for row in self._learned(training)]
         if self.mode == "offline":
             content["tracks"] = [tag | track for track in self._tracks(training)]
@@ -196,33 +200,30 @@ class _Learning:
         return LipschitzCertificate(contract, env.sensitivity, self.rule or "tight")
 
     def _train(self, method: Method, report: Report) -> Training:
-        """The trained grid. What `rl` learns depends on no setting, and `rl+acd` plays what `rl` learned offline."""
+        """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
         plan = self.plan
         learned: Method = "rl" if method == "rl+acd" and self.mode == "offline" else method
         rule = self.rule if learned in GUARDED else None
         name = "-".join([self.mode, learned.replace("+", "_"), *([rule] if rule else [])])
-        steps = plan.passes if self.mode == "offline" else plan.explored
-        once = learned == "rl" and self.mode == "offline"
+        recipe = Recipe(passes=plan.passes, episodes=plan.explored, width=WIDTHS[plan.system])
+        steps = recipe.passes if self.mode == "offline" else -(-recipe.episodes // recipe.batch)
         training = train(
             learned,
             self.system.env,
             self.system.train,
             replace(self, rule=rule)._certificate(),
             mode=self.mode,
-            lams=None if once else plan.lams,
-            bs=None if once else plan.bs,
+            lams=plan.lams,
+            bs=plan.bs,
             seeds=plan.seeds,
-            recipe=Recipe(passes=plan.passes, episodes=plan.explored, width=WIDTHS[plan.system]),
+            recipe=recipe,
             checkpoint=self.out / "checkpoints" / f"{name}.npz",
             report=lambda done, history: report(done, steps, f"reward {np.mean(history.rewards[-1]):.1f}"),
         )
-        if once:
-            return _for_every_setting(training, method, [(lam, b) for b in plan.bs for lam in plan.lams])
         return replace(training, method=method)
 
-    def _explored(self, training: Training, report: Report) -> list[dict[str, Any]]:
+    def _explored(self, training: Training, seen: Exploration, report: Report) -> list[dict[str, Any]]:
         """What every episode of the exploration gave, averaged over blocks."""
-        seen = training.exploration
         reference = training if self.method == "rl" else replace(self, rule=None)._train("rl", report)
         lost = regrets(training, self.system.env, self.system.train, reference)
         rows = []
@@ -252,7 +253,7 @@ class _Learning:
                 "seed": seed,
                 "episodes": len(seen.violations) * len(self.system.train),
                 "violation_rate": float(np.mean(seen.violations[:, s, n])),
-                "worst_margin": float(np.min(seen.margins[:, s, n])),
+                "worst_relative_margin": float(np.min(seen.margins[:, s, n])),
             }
             for s, (lam, b) in enumerate(training.settings)
             for n, seed in enumerate(training.seeds)
@@ -309,6 +310,7 @@ def _guard(plan: Plan, system: System, folder: Path | None, report: Report) -> d
         system.env.contract(lam, b, system.test.horizon),
         draw,
         plan.seeds,
+        plan.rules,
         lambda done, total: report(done, total, ""),
     )
 
