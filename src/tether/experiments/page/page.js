@@ -265,7 +265,8 @@
       : `The promise is not empty: a greedy learner without the guard breaks it in ${percent(mean(loose.violation_rates))} of the episodes (with the guard: ${percent(worstTied)}).`;
     const price = share === null ? null
       : `The price at ${setting}: the trusted policy earns ${show(results.prior.reward)} an episode, RL that ignores the cost ${show(mean(rl))}, and ACRL, which keeps the promise, ${show(mean(acrl))}. That is ${Math.round(100 * share)} % of the way.`;
-    $("summary").replaceChildren(...[verdict, worth, price].filter(Boolean).map((text) => el("p", {}, text)));
+    const size = results.scale === "quick" ? "This was the quick run: a smaller grid, fewer seeds and less training than in the paper. Its command with --full is the paper's evaluation." : null;
+    $("summary").replaceChildren(...[verdict, worth, price, size].filter(Boolean).map((text) => el("p", {}, text)));
 
     const tile = (id, value, label, tone, raw) => el("div", { class: "tile" }, el("strong", { class: tone, id, "data-value": raw }, value), el("span", {}, label));
     const tiles = [
@@ -282,7 +283,8 @@
     const results = study();
     const { lams, bs } = results.grid;
     const modes = results.grid.modes.length > 1;
-    const groups = (rows) => unique(rows.map((row) => JSON.stringify([row.mode, row.method, row.rule]))).map((key) => JSON.parse(key));
+    const order = ([mode, method, rule]) => [results.grid.modes.indexOf(mode), results.grid.methods.indexOf(method), results.grid.rules.indexOf(rule)].reduce((sum, place) => 100 * sum + place, 0);
+    const groups = (rows) => unique(rows.map((row) => JSON.stringify([row.mode, row.method, row.rule]))).map((key) => JSON.parse(key)).sort((one, other) => order(one) - order(other));
     const rows = [];
     for (const [mode, method, rule] of groups(results.scores))
       for (const b of bs) for (const lam of lams) {
@@ -310,14 +312,15 @@
     $("comparison-section").hidden = compared.length === 0;
     $("comparison-note").textContent = compared.some((row) => row.paper !== null)
       ? "What the paper prints, what comes out here on the authors' data, and on the data that the project generates."
-      : "The paper's numbers are not part of the project; `--paper DIR` puts them into the first column.";
+      : "The paper's numbers are not part of the project: --paper DIR puts them beside these, and --data DIR runs on the authors' data.";
     const threefold = (value) => (value === null ? "–" : { text: value.text, value: value.value });
-    const made = table(["quantity", "paper", "here, authors' data", "here, embedded data"],
-      compared.map((row) => [row.quantity, threefold(row.paper), threefold(row.authors), threefold(row.embedded)]), ["wrap"]);
+    const columns = [["paper", "paper"], ["authors", "here, authors' data"], ["embedded", "here, embedded data"]].filter(([key]) => compared.some((row) => row[key] !== null));
+    const made = table(["quantity", ...columns.map(([, name]) => name)],
+      compared.map((row) => [row.quantity.replace("lam =", "λ =").replace("lam and", "λ and"), ...columns.map(([key]) => threefold(row[key]))]), ["wrap"]);
     // The reason stands once, under the last of the rows that it is for.
     [...made.querySelectorAll("tbody tr")].forEach((row, i) => {
       if (compared[i].why !== compared[i + 1]?.why)
-        row.after(el("tr", { class: "why" }, el("td", { colspan: 4 }, el("div", {}, compared[i].why))));
+        row.after(el("tr", { class: "why" }, el("td", { colspan: columns.length + 1 }, el("div", {}, compared[i].why))));
     });
     $("comparison").replaceChildren(made);
 
