@@ -62,92 +62,67 @@ def _version(
         raise typer.Exit
 
 
-Scale = Annotated[
-    bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
-]
-RealData = Annotated[Path | None, typer.Option(help="Folder with real data; embedded data without it.")]
-Paper = Annotated[
-    Path | None, typer.Option(help="Folder with the authors' published.json, to show their numbers beside.")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that the folder holds.")]
-Seeds = Annotated[
-    int | None,
-    typer.Option(help="Number of seeds; the spread over them is shown. [default: 3, full: 5]", min=1),
-]
-Choice = Annotated[str | None, typer.Option(help="Comma-separated; those of the plan without it.")]
-Count = Annotated[int | None, typer.Option(help="That of the plan without it.", min=1)]
+def _part(of: str) -> Any:
+    """An option that chooses some of what a plan has."""
+    return typer.Option(help=f"{of}, comma-separated; all that the plan has without it.")
 
 
-@reproduce.command("carbon")
-def reproduce_carbon(
-    out: Out = Path("out/carbon"),
-    full: Scale = False,
-    data: RealData = None,
-    paper: Paper = None,
-    seeds: Seeds = None,
-    seed: Seed = 0,
-    resume: Resume = False,
-    methods: Choice = None,
-    rules: Choice = None,
-    modes: Choice = None,
-    lams: Choice = None,
-    bs: Choice = None,
-    episodes: Count = None,
-    passes: Count = None,
-    explored: Count = None,
-) -> None:
-    """Run the paper's evaluation of carbon-aware scheduling.
+def _size(of: str) -> Any:
+    """An option that changes a number of the plan."""
+    return typer.Option(help=f"{of}; that of the plan without it.", min=1)
+
+
+@reproduce.command(
+    "inference",
+    help="""Run the paper's evaluation of sustainable AI inference.
+
+    As `tether reproduce carbon`, for the battery system. Real data is the GPU power of the BLOOM service.""",
+)
+@reproduce.command(
+    "carbon",
+    help="""Run the paper's evaluation of carbon-aware scheduling.
 
     Hostile learners with and without the guard; prior, RL, CRL, ACRL, RL+ACD and Random+ACD, offline and online, over
     lam, b and seeds, audited in every round. Writes `report.html`, `results.json` and `figures/`. Finished pieces stay:
     a killed run goes on with `--resume`.
 
-    For instance `tether reproduce carbon --full --data ../shared/data/carbon --paper ../shared/paper`.
-    """
-    changes = _changes(seeds, seed, full, methods, rules, modes, lams, bs, episodes, passes, explored)
-    _reproduce("carbon", out, full, data, paper, resume, changes)
-
-
-@reproduce.command("inference")
-def reproduce_inference(
-    out: Out = Path("out/inference"),
-    full: Scale = False,
-    data: RealData = None,
-    paper: Paper = None,
-    seeds: Seeds = None,
+    For instance `tether reproduce carbon --full --data ../shared/data/carbon --paper ../shared/paper`.""",
+)
+def reproduce_system(
+    context: typer.Context,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report, results.json and the figures. [default: out/SYSTEM]"),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with real data; embedded data without it.")
+    ] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the authors' published.json, to show their numbers beside."),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Number of seeds; the spread over them is shown. [default: 3, full: 5]", min=1),
+    ] = None,
     seed: Seed = 0,
-    resume: Resume = False,
-    methods: Choice = None,
-    rules: Choice = None,
-    modes: Choice = None,
-    lams: Choice = None,
-    bs: Choice = None,
-    episodes: Count = None,
-    passes: Count = None,
-    explored: Count = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run that the folder holds.")
+    ] = False,
+    methods: Annotated[str | None, _part("Any of prior, random+acd, rl, rl+acd, crl, acrl")] = None,
+    rules: Annotated[str | None, _part("Any of paper, released, tight")] = None,
+    modes: Annotated[str | None, _part("Any of offline, online")] = None,
+    lams: Annotated[str | None, _part("Relative slacks")] = None,
+    bs: Annotated[str | None, _part("Slacks a round, cost units")] = None,
+    episodes: Annotated[int | None, _size("Synthetic training episodes")] = None,
+    passes: Annotated[int | None, _size("Offline: passes over them")] = None,
+    explored: Annotated[int | None, _size("Online: episodes that are played")] = None,
 ) -> None:
-    """Run the paper's evaluation of sustainable AI inference.
-
-    As `tether reproduce carbon`, for the battery system. Real data is the GPU power of the BLOOM service.
-    """
-    changes = _changes(seeds, seed, full, methods, rules, modes, lams, bs, episodes, passes, explored)
-    _reproduce("inference", out, full, data, paper, resume, changes)
-
-
-def _changes(
-    seeds: int | None,
-    seed: int,
-    full: bool,
-    methods: str | None,
-    rules: str | None,
-    modes: str | None,
-    lams: str | None,
-    bs: str | None,
-    episodes: int | None,
-    passes: int | None,
-    explored: int | None,
-) -> dict[str, Any]:
-    """What the options change of the plan; None leaves it as it is."""
+    """Run the evaluation of the system that the command is called after."""
+    system = str(context.info_name)
     count = (5 if full else 3) if seeds is None else seeds
     names = {
         name: None if text is None else tuple(each.strip() for each in text.split(","))
@@ -158,7 +133,8 @@ def _changes(
         for name, text in (("lams", lams), ("bs", bs))
     }
     counts = {"train_episodes": episodes, "passes": passes, "explored": explored}
-    return {"seeds": tuple(range(seed, seed + count)), **names, **numbers, **counts}
+    changes = {"seeds": tuple(range(seed, seed + count)), **names, **numbers, **counts}
+    _reproduce(system, out or Path("out") / system, full, data, paper, resume, changes)
 
 
 def _reproduce(

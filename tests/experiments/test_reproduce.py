@@ -106,6 +106,7 @@ def test_plans_are_the_paper_s_grid_and_a_small_one():
     quick = paper.plan_for("carbon", "quick", seeds=(3,), lams=None)
     assert set(quick.lams) < set(full.lams)
     assert quick.seeds == (3,)
+    assert paper.plan_for("carbon", "quick", rules=("paper",)).trained_rules == ("paper",)
     with pytest.raises(ValueError, match="system must be one of"):
         paper.plan_for("cooling", "quick")
 

@@ -106,7 +106,9 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
         passes=60 if full else 12,
         explored=(4000 if carbon else 2160) if full else 500,
     )
-    return replace(planned, **{name: value for name, value in changes.items() if value is not None})
+    planned = replace(planned, **{name: value for name, value in changes.items() if value is not None})
+    trained = tuple(rule for rule in planned.trained_rules if rule in planned.rules)
+    return replace(planned, trained_rules=trained or planned.rules[-1:])
 
 
 def load_data(plan: Plan, folder: Path | None) -> System:
