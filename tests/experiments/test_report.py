@@ -29,7 +29,7 @@ PRINTED = {
 
 
 def test_the_page_needs_nothing_but_itself_and_holds_the_results():
-    results = made_results() | {"sections": []}
+    results = made_results()
     results["provenance"]["command"] = "tether </script><b>"
     page = render([results])
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//|@import|url\(", page)

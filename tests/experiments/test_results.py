@@ -5,6 +5,7 @@ import json
 import pytest
 
 from made_results import made_results
+from tether.experiments.output import write_json
 from tether.experiments.results import REQUIRED, find_results, read_results, write_results
 
 
@@ -48,9 +49,23 @@ def test_a_part_or_a_field_that_is_missing_is_named(part, tmp_path):
 def test_results_are_found_in_a_folder_or_in_the_folders_in_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         find_results(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"no results\.json"):
+    with pytest.raises(FileNotFoundError, match=r"no results\.json of a system"):
         find_results(tmp_path)
     for system in ("carbon", "inference"):
         write_results(tmp_path / system / "results.json", made_results(system))
-    assert [each["system"] for each in find_results(tmp_path).values()] == ["carbon", "inference"]
-    assert list(find_results(tmp_path / "inference")) == [tmp_path / "inference" / "results.json"]
+    assert [each["system"] for each in find_results(tmp_path).studies.values()] == ["carbon", "inference"]
+    assert list(find_results(tmp_path / "inference").studies) == [tmp_path / "inference" / "results.json"]
+
+
+def test_tables_that_other_commands_left_are_found_and_checked(tmp_path):
+    write_results(tmp_path / "carbon" / "results.json", made_results())
+    section = {"title": "Theory", "text": "", "columns": ["lam"], "rows": [[0.0]]}
+    write_json(tmp_path / "theory" / "results.json", {"sections": [section]})
+    write_json(tmp_path / "bench" / "results.json", {"measurements": []})
+    found = find_results(tmp_path)
+    assert len(found.studies) == 1
+    assert found.sections == [section]
+    del section["rows"]
+    write_json(tmp_path / "theory" / "results.json", {"sections": [section]})
+    with pytest.raises(ValueError, match=r"sections\[0\] has no rows"):
+        find_results(tmp_path)

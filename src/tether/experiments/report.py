@@ -33,18 +33,26 @@ def write_report(folder: str | Path, *, draw: bool = True) -> Path:
     found = find_results(root)
     page = root / "report.html"
     with complete_file(page) as draft:
-        draft.write_text(render(list(found.values())), encoding="utf-8")
-    for file, results in found.items() if draw else ():
+        draft.write_text(render(list(found.studies.values()), found.sections), encoding="utf-8")
+    for file, results in found.studies.items() if draw else ():
         for name, figure in figures.paper_figures(results).items():
             for suffix in (".png", ".svg"):
                 figures.save(figure, file.parent / "figures" / f"{name}{suffix}")
     return page
 
 
-def render(studies: Sequence[dict[str, Any]]) -> str:
-    """The page as text: markup, style, script and data in one."""
+def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]] = ()) -> str:
+    """The page as text: markup, style, script and data in one.
+
+    Args:
+        studies: Contents of `results.json`.
+        sections: Further tables (see `find_results`).
+    """
     parts = resources.files("tether.experiments") / "page"
-    content = json.dumps({"results": list(studies), "comparison": compare(studies)}, allow_nan=False)
+    content = json.dumps(
+        {"results": list(studies), "comparison": compare(studies), "sections": list(sections)},
+        allow_nan=False,
+    )
     # "</script>" inside the data would end it; "\\u003c" is the same to JSON.
     data = content.replace("<", "\\u003c")
     page = (parts / "page.html").read_text(encoding="utf-8")

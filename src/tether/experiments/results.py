@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tether._files import complete_file
 
@@ -35,6 +35,9 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 }
 """For each part the fields that it, or each row of it, must have."""
 
+SECTION = ("title", "text", "columns", "rows")
+"""Fields of a further table."""
+
 
 def write_results(path: str | Path, results: dict[str, Any]) -> None:
     """Write `results.json`: a part on a line, and a row on a line in the parts that are lists."""
@@ -52,12 +55,7 @@ def write_results(path: str | Path, results: dict[str, Any]) -> None:
 def read_results(path: str | Path) -> dict[str, Any]:
     """Read and check a `results.json` of `tether reproduce carbon` or `inference`."""
     file = Path(path)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{file} not found; `tether reproduce carbon` makes one") from None
-    except ValueError as error:
-        raise ValueError(f"{file} is not readable JSON: {error}") from error
+    content = _read(file)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else type(content).__name__
         raise ValueError(
@@ -68,22 +66,56 @@ def read_results(path: str | Path) -> dict[str, Any]:
             raise ValueError(f"{file}: the part {part!r} is missing")
         rows = content[part] if isinstance(content[part], list) else [content[part]]
         for i, row in enumerate(rows):
-            missing = [name for name in fields if not isinstance(row, dict) or name not in row]
-            if missing:
-                raise ValueError(f"{file}: {part}[{i}] has no {', '.join(missing)}")
+            _check(file, f"{part}[{i}]", row, fields)
     return content
 
 
-def find_results(folder: str | Path) -> dict[Path, dict[str, Any]]:
-    """The results in a folder, by file: its own `results.json`, or those of the folders in it."""
+class Found(NamedTuple):
+    """What a folder holds."""
+
+    studies: dict[Path, dict[str, Any]]
+    """Contents of the `results.json` of `tether reproduce carbon` and `inference`, by file."""
+    sections: list[dict[str, Any]]
+    """Tables that other commands left for the report."""
+
+
+def find_results(folder: str | Path) -> Found:
+    """The results in a folder: its own `results.json`, or those of the folders in it.
+
+    Of a `results.json` that another command wrote, such as `tether reproduce theory`, only the part `sections` is taken
+    if it has one: tables with `title`, `text`, `columns` and `rows`.
+    """
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is not a folder; give one that `tether reproduce` wrote")
-    files = (
-        [root / "results.json"] if (root / "results.json").exists() else sorted(root.glob("*/results.json"))
-    )
-    if not files:
+    if (root / "results.json").exists():
+        return Found({root / "results.json": read_results(root / "results.json")}, [])
+    studies, sections = {}, []
+    for file in sorted(root.glob("*/results.json")):
+        content = _read(file)
+        if isinstance(content, dict) and content.get("schema") == SCHEMA:
+            studies[file] = read_results(file)
+        elif isinstance(content, dict):
+            sections += content.get("sections", [])
+    if not studies:
         raise FileNotFoundError(
-            f"no results.json in {root} or in the folders in it; `tether reproduce carbon` makes one"
+            f"no results.json of a system in {root} or in the folders in it; `tether reproduce carbon` makes one"
         )
-    return {file: read_results(file) for file in files}
+    for i, section in enumerate(sections):
+        _check(root, f"sections[{i}]", section, SECTION)
+    return Found(studies, sections)
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{file} not found; `tether reproduce carbon` makes one") from None
+    except ValueError as error:
+        raise ValueError(f"{file} is not readable JSON: {error}") from error
+
+
+def _check(file: Path, place: str, row: Any, fields: tuple[str, ...]) -> None:
+    missing = [name for name in fields if not isinstance(row, dict) or name not in row]
+    if missing:
+        raise ValueError(f"{file}: {place} has no {', '.join(missing)}")

@@ -324,7 +324,7 @@
     });
     $("comparison").replaceChildren(made);
 
-    $("additions").replaceChildren(...(results.sections || []).map((section) => el("section", {}, el("h2", {}, section.title), el("p", { class: "note" }, section.text),
+    $("additions").replaceChildren(...DATA.sections.map((section) => el("section", {}, el("h2", {}, section.title), el("p", { class: "note" }, section.text),
       table(section.columns, section.rows.map((row) => row.map((value) => (typeof value === "number" ? { text: show(value), value } : value)))))));
 
     const { provenance, data, grid, training } = results;
