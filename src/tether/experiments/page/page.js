@@ -109,12 +109,19 @@
         points: each.points.map((point) => `${x(point.x)},${y(point.middle)}`).join(" "), fill: "none", stroke: each.color,
         "stroke-width": 2.4, "stroke-linejoin": "round", "stroke-dasharray": each.dash, "data-series": each.label,
       }));
-      for (const point of each.points) {
-        const tip = `${each.label}\n${xLabel} ${point.x}: ${format === percentTick ? percent(point.middle) : show(point.middle)}\nseeds: ${format === percentTick ? percent(point.low) : show(point.low)} to ${format === percentTick ? percent(point.high) : show(point.high)}`;
-        if (points) board.append(sv("circle", { cx: x(point.x), cy: y(point.middle), r: 4, fill: each.color }));
-        board.append(sv("circle", { cx: x(point.x), cy: y(point.middle), r: 11, fill: "transparent", "data-tip": tip }));
-      }
+      if (points) for (const point of each.points) board.append(sv("circle", { cx: x(point.x), cy: y(point.middle), r: 4, fill: each.color }));
     }
+    // One strip for each place on the axis: its tip tells all series there, so that close ones need no aim.
+    const places = unique(xs).sort((one, other) => one - other);
+    const value = format === tickLabel ? show : percent;
+    places.forEach((place, i) => {
+      const from = i ? (x(places[i - 1]) + x(place)) / 2 : left - 14, to = i + 1 < places.length ? (x(places[i + 1]) + x(place)) / 2 : width;
+      const tip = [`${xLabel} ${place}`, ...series.flatMap((each) => {
+        const point = each.points.find((candidate) => candidate.x === place);
+        return point ? [`${each.label}: ${value(point.middle)}${point.high > point.low ? ` (${value(point.low)} to ${value(point.high)})` : ""}`] : [];
+      })].join("\n");
+      board.append(sv("rect", { x: from, y: top, width: to - from, height: height - top - bottom, fill: "transparent", "data-tip": tip }));
+    });
     return board;
   }
   const percentTick = (value) => `${Math.round(100 * value)} %`;
@@ -143,9 +150,10 @@
         const at = y + (j - (row.marks.length - 1) / 2) * 9;
         const [lowest, highest] = [Math.min(...each.values), Math.max(...each.values)];
         board.append(sv("line", { x1: x(lowest), x2: x(highest), y1: at, y2: at, stroke: each.color, "stroke-width": 7, "stroke-linecap": "round", opacity: 0.3 }),
-          mark(each.shape || "circle", x(mean(each.values)), at, each.color, { "data-series": row.label }),
-          sv("circle", { cx: x(mean(each.values)), cy: at, r: 11, fill: "transparent", "data-tip": `${row.label}${each.name ? `, ${each.name}` : ""}\n${withSpread(each.values, format)}\nseeds: ${format(lowest)} to ${format(highest)}` }));
+          mark(each.shape || "circle", x(mean(each.values)), at, each.color, { "data-series": row.label }));
       });
+      const tip = [row.label, ...row.marks.map((each) => `${each.name ? `${each.name}: ` : ""}${withSpread(each.values, format)}`)].join("\n");
+      board.append(sv("rect", { x: 0, y: y - step / 2, width, height: step, fill: "transparent", "data-tip": tip }));
     });
     if (bound !== null) board.append(sv("line", { class: "bound", x1: x(bound), x2: x(bound), y1: top, y2: height - bottom + 4, "data-bound": bound }));
     return board;
@@ -276,7 +284,9 @@
     if (free.length) tiles.push(tile("tile-free", percent(mean(free)), `of the test episodes break it under RL without the guard (${setting})`, mean(free) > 0 ? "bad" : null, mean(free)));
     if (share !== null) tiles.push(tile("tile-share", `${Math.round(100 * share)} %`, `of RL's gain over the trusted policy is kept by ACRL (${setting})`, null, share));
     $("tiles").replaceChildren(...tiles);
-    $("regret-note").textContent = "Regret is the reward that RL, which ignores the cost, earns more on the same episodes after all its training. Lower is better, and only methods that keep the promise may run the plant.";
+    const absent = results.grid.methods.filter((method) => !scoresOf(method).length).map((method) => NAMES[method]);
+    $("regret-note").textContent = "Regret is the reward that RL, which ignores the cost, earns more on the same episodes after all its training. Lower is better, and only methods that keep the promise may run the plant."
+      + (absent.length ? ` Not in this run, learned ${state.mode} with rule ${state.rule}: ${absent.join(", ")}.` : "");
   }
 
   function drawTables() {
@@ -397,7 +407,7 @@
     const button = (id, name, label, act, main) => el("button", { type: "button", id, class: main ? "main" : null, "aria-label": label, title: label, onclick: act }, icon(name));
     $("player").replaceChildren(
       el("div", { class: "player-controls" },
-        select("player-method", "policy", methods.map((method) => [method, `${NAMES[method]}${GUARDED.has(method) ? "" : ", no guard"}`]), (value) => { state.method = value; }),
+        select("player-method", "policy", methods.map((method) => [method, `${NAMES[method]}, ${GUARDED.has(method) ? `rule ${pick(tracksHere(), { method })[0].rule}` : "no guard"}`]), (value) => { state.method = value; }),
         select("player-episode", "test episode", study().episodes.map((_, i) => [i, `${i}`]), (value) => { state.episode = Number(value); })),
       el("div", { class: "player-controls" },
         el("span", { class: "buttons" }, button("back", "back", "One round back", () => { play(false); go(state.round - 1); }),
@@ -483,7 +493,7 @@
   });
 
   // ---- tips, and everything together -------------------------------------------------------------------------------
-  document.addEventListener("pointermove", (event) => {
+  for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, (event) => {
     const text = event.target.dataset && event.target.dataset.tip;
     $("tip").hidden = !text;
     if (!text) return;
