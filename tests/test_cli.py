@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tether
@@ -71,14 +72,34 @@ def test_train_shows_a_table_leaves_policies_and_goes_on_where_it_stopped(tmp_pa
     assert "acrl" in out
     results = json.loads((tmp_path / "results.json").read_text())
     assert len(results["scores"]["acrl"]) == 2
-    assert results["violations_in_training"] == {"acrl": 0.0}
+    assert results["violations_in_training"]["acrl"] == [0.0]
     assert tether.load_policy(tmp_path / "acrl-lam2-b2-seed1.npz").uses_memory
-    before = (tmp_path / "acrl.checkpoint.npz").stat().st_mtime_ns
+    before = (tmp_path / "acrl.offline.checkpoint.npz").stat().st_mtime_ns
     code, _, err = run(monkeypatch, capsys, "train", "carbon", "--methods", "acrl", "--passes", 2, *grid)
     assert code == 0, err
-    assert (tmp_path / "acrl.checkpoint.npz").stat().st_mtime_ns == before
+    assert (tmp_path / "acrl.offline.checkpoint.npz").stat().st_mtime_ns == before
     again = json.loads((tmp_path / "results.json").read_text())
     assert again["scores"]["acrl"] == results["scores"]["acrl"]
+
+
+def test_train_online_shows_regret_and_leaves_every_explored_episode(tmp_path, monkeypatch, capsys):
+    code, out, err = run(
+        monkeypatch, capsys, "train", "carbon", "--mode", "online", "--methods", "acrl,random+acd,rl", "--explore", 100,
+        "--lams", "2", "--seeds", 1, "--episodes", 60, "--tensorboard", "--out", tmp_path,
+    )  # fmt: skip
+    assert code == 0, err
+    assert "while exploring" in out
+    results = json.loads((tmp_path / "results.json").read_text())
+    explored = {each["method"]: each for each in results["exploration"]}
+    assert list(explored) == ["rl", "acrl", "random+acd"]  # rl first: regret is measured against it
+    assert explored["acrl"]["violation_rate"] == explored["random+acd"]["violation_rate"] == [0.0]
+    assert explored["rl"]["violation_rate"][0] > 0.3
+    assert explored["random+acd"]["regret_late"][0] > explored["rl"]["regret_late"][0]
+    with np.load(tmp_path / "acrl.exploration.npz") as stored:
+        assert stored["rewards"].shape == (100, 1, 1)
+        assert stored["settings"].tolist() == [[2.0, 2.0]]
+    events = b"".join(file.read_bytes() for file in (tmp_path / "tensorboard" / "acrl").iterdir())
+    assert b"acrl/rewards/lam2-b2" in events
 
 
 @pytest.mark.needs_data
@@ -121,7 +142,8 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("report", "."), "no results.json in ."),
         (("reproduce", "published", "--paper", "/nowhere", "--data", "."), "published.json not found"),
         (("train", "coal"), "the system must be one of carbon, inference, cooling, got 'coal'"),
-        (("train", "carbon", "--methods", "sac"), "method must be one of"),
+        (("train", "carbon", "--methods", "sac"), "--methods must be one of"),
+        (("train", "carbon", "--mode", "both"), "--mode must be one of"),
         (("train", "carbon", "--lams", "1;2"), "--lams must be numbers separated by commas, got '1;2'"),
         (("train", "cooling", "--data", "."), "the authors' carbon data, but the system is cooling"),
         (("reproduce", "coal"), "No such command 'coal'"),

@@ -21,7 +21,7 @@ from tether.sensitivity import Sensitivity, geometric, table
 if TYPE_CHECKING:
     from tether import data, envs, gym
     from tether.learn.rollout import rollout
-    from tether.learn.train import Recipe, Score, Training, evaluate, train
+    from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
 
 __version__ = "0.1.0"
 
@@ -50,6 +50,7 @@ __all__ = [
     "gym",
     "load_policy",
     "project",
+    "regrets",
     "rollout",
     "table",
     "train",
@@ -57,7 +58,7 @@ __all__ = [
 
 # What needs JAX, and where it is.
 _LEARNING = {"rollout": "tether.learn.rollout"} | dict.fromkeys(
-    ("Recipe", "Score", "Training", "evaluate", "train"), "tether.learn.train"
+    ("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train"
 )
 
 

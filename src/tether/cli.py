@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -17,14 +16,13 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
 from tether import __version__
-from tether.experiments import bench_data, data_cli
+from tether.experiments import bench_data, data_cli, train_cli
 
 if TYPE_CHECKING:
     from tether.experiments.bench import Measurement
@@ -44,6 +42,7 @@ app.add_typer(reproduce, name="reproduce")
 app.add_typer(bench, name="bench")
 app.add_typer(data_cli.app, name="data")
 bench.command("data")(bench_data.command)
+app.command("train")(train_cli.command)
 
 console = Console()
 
@@ -129,7 +128,7 @@ def reproduce_system(
         for name, text in (("methods", methods), ("rules", rules), ("modes", modes))
     }
     numbers = {
-        name: None if text is None else tuple(_numbers(f"--{name}", text))
+        name: None if text is None else tuple(train_cli._numbers(f"--{name}", text))
         for name, text in (("lams", lams), ("bs", bs))
     }
     counts = {"train_episodes": episodes, "passes": passes, "explored": explored}
@@ -249,116 +248,6 @@ def reproduce_published(
     }
     output.write_json(folder / "results.json", results)
     console.print(f"Results: {folder / 'results.json'}")
-
-
-@app.command("train")
-def train_command(
-    system: Annotated[str, typer.Argument(help="carbon, inference or cooling.")],
-    methods: Annotated[
-        str, typer.Option(help="Any of prior, random+acd, rl, rl+acd, crl, acrl; comma-separated.")
-    ] = "prior,rl+acd,acrl",
-    lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2,10",
-    bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "2",
-    rule: Annotated[str, typer.Option(help="The guard's rule: paper, released or tight.")] = "tight",
-    seeds: Annotated[int, typer.Option(help="Number of seeds, trained together.", min=1)] = 5,
-    seed: Seed = 0,
-    passes: Annotated[int, typer.Option(help="Times to go through the training episodes.", min=1)] = 30,
-    episodes: Annotated[int, typer.Option(help="Synthetic training episodes.", min=1)] = 2136,
-    data: Annotated[Path | None, typer.Option(help="Folder with the authors' carbon data (.mat).")] = None,
-    paper: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the authors' published.json, to show their rewards beside."),
-    ] = None,
-    out: Out = Path("out/train"),
-) -> None:
-    """Train learners offline, all settings and seeds in one compiled program, and audit them.
-
-    Writes `results.json`, each policy as `METHOD-lamL-bB-seedS.npz` (for `tether.load_policy`), and a checkpoint of
-    each method: the same command goes on from where it was stopped.
-
-    For instance `tether train carbon --methods rl,crl,rl+acd,acrl --lams 0,2,4,6,8,10 --bs 2,6 --passes 100`.
-    """
-    from typing import cast
-
-    from tether.certificates import LipschitzCertificate, Rule
-    from tether.experiments import learners, output
-    from tether.learn.train import History, Method, Recipe
-
-    chosen = [cast(Method, method.strip()) for method in methods.split(",")]
-    grid = {name: _numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
-    plant = learners.load_system(system, data, episodes, seed)
-    certificate = LipschitzCertificate(
-        plant.env.contract(grid["--lams"][0], grid["--bs"][0], plant.train.horizon),
-        plant.env.sensitivity,
-        cast(Rule, rule),
-    )
-    recipe = Recipe(passes=passes, width=learners.WIDTHS[system])
-    known = _published_rewards(paper) if paper is not None else {}
-    folder = output.prepare_folder(out)
-    results = []
-    with _progress() as progress:
-        for method in chosen:
-            task = progress.add_task(method, total=passes)
-
-            def report(done: int, history: History, task: TaskID = task, method: str = method) -> None:
-                rewards, broken = history.rewards[-1].mean(), history.violations.max()
-                progress.update(
-                    task, completed=done, description=f"{method} {rewards:.1f}, violations {broken:.1%}"
-                )
-
-            checkpoint = folder / f"{'rl' if method == 'rl+acd' else method}.checkpoint.npz"
-            seed_list = list(range(seed, seed + seeds))
-            result = learners.run_method(
-                method,
-                plant,
-                certificate,
-                grid["--lams"],
-                grid["--bs"],
-                seed_list,
-                recipe,
-                checkpoint,
-                report,
-            )
-            results.append(result)
-            if method not in ("prior", "rl+acd"):
-                for lam, b in result.training.settings:
-                    for each in seed_list:
-                        name = f"{method}-lam{lam:g}-b{b:g}-seed{each}.npz"
-                        result.training.policy(lam, b, each).save(folder / name)
-    console.print(learners.results_table(system, results, known))
-    content = {
-        "system": system,
-        "rule": rule,
-        "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
-        "violations_in_training": {
-            result.training.method: float(result.training.history.violations.max())
-            for result in results
-            if result.training.method in ("acrl", "crl")
-        },
-        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
-    }
-    output.write_json(folder / "results.json", content)
-    console.print(f"Policies and results: {folder}")
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(each) for each in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name} must be numbers separated by commas, got {text!r}") from None
-
-
-def _published_rewards(paper: Path) -> dict[tuple[str, float, float], float]:
-    """The authors' mean rewards by (method, lam, b)."""
-    file = paper / "published.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} not found; --paper must be the folder with the authors' numbers")
-    content = json.loads(file.read_text(encoding="utf-8"))
-    return {
-        (method, float(lam), float(content["b"])): content[f"{key}_mean_reward"][i]
-        for method, key in (("acrl", "acrl"), ("rl+acd", "rl_acd"))
-        for i, lam in enumerate(content["lambda"])
-    }
 
 
 @bench.command("guard")

@@ -16,10 +16,16 @@ from tether import envs
 from tether.certificates import LipschitzCertificate
 from tether.data import Episodes
 from tether.envs import Env
-from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, train
+from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, regrets, train
 
 WIDTHS = {"carbon": 40, "inference": 50, "cooling": 40}
 """Neurons of a hidden layer for each system, as in the paper where it has the system."""
+
+
+EPISODES = {"carbon": 4000, "inference": 2160, "cooling": 4000}
+"""Episodes that are explored online for each system, as in the paper where it has the system."""
+EARLY = 500
+"""Episodes that the paper's figures of an exploration show."""
 
 
 class System(NamedTuple):
@@ -112,9 +118,9 @@ def results_table(
             mine = [score for score in scores if (score.lam, score.b) == (lam, b)]
             rewards, costs = [score.reward for score in mine], [score.cost for score in mine]
             rate = float(np.mean([score.violation_rate for score in mine]))
-            # `rl` has one training for all settings, and its history says nothing about any one of them.
-            own = training.method in ("acrl", "crl")
-            during = f"{seen[:, training.settings.index((lam, b))].mean():.1%}" if own else "-"
+            # Offline `rl+acd` is trained in the data, unguarded; it has played nowhere yet.
+            played = len(seen) and (training.exploration is not None or training.method != "rl+acd")
+            during = f"{seen[:, training.settings.index((lam, b))].mean():.1%}" if played else "-"
             known = published.get((training.method, lam, b))
             table.add_row(
                 training.method,
@@ -127,4 +133,78 @@ def results_table(
                 during,
             )
         table.add_section()
+    return table
+
+
+class Explored(NamedTuple):
+    """How one method fared in one setting while it explored; lists have an entry for each seed."""
+
+    method: str
+    lam: float
+    b: float
+    regret_first: list[float] | None
+    """Mean regret of the first block of episodes; None if no `rl` was trained to compare with."""
+    regret_early: list[float] | None
+    """Of the first 500 episodes."""
+    regret_late: list[float] | None
+    """Of the last 500."""
+    violation_rate: list[float]
+    """Share of all explored episodes."""
+    worst_margin: float
+    """Smallest bound minus cost in any of them, cost units."""
+
+
+def explorations(system: System, results: list[Result]) -> list[Explored]:
+    """What the online trainings among `results` explored, with the regret against `rl` if that is among them."""
+    reference = next((result.training for result in results if result.training.method == "rl"), None)
+    found = []
+    for training, _ in results:
+        seen = training.exploration
+        if seen is None:
+            continue
+        regret = None if reference is None else regrets(training, system.env, system.train, reference)
+        for i, (lam, b) in enumerate(training.settings):
+            windows = (slice(0, 50), slice(0, EARLY), slice(-EARLY, None))
+            parts = [
+                None if regret is None else regret[window, i].mean(axis=0).tolist() for window in windows
+            ]
+            rates = seen.violations[:, i].mean(axis=0).tolist()
+            found.append(
+                Explored(
+                    training.method,
+                    lam,
+                    b,
+                    regret_first=parts[0],
+                    regret_early=parts[1],
+                    regret_late=parts[2],
+                    violation_rate=rates,
+                    worst_margin=float(seen.margins[:, i].min()),
+                )
+            )
+    return found
+
+
+def exploration_table(system: str, explored: list[Explored]) -> Table:
+    """Regret and violations while exploring, mean and spread over the seeds."""
+    table = Table(
+        title=f"{system}: while exploring, mean ± standard deviation over the seeds", box=SIMPLE_HEAD
+    )
+    table.padding = (0, 1, 0, 0)
+    table.caption = "regret: reward of rl after all episodes, on the same episodes, minus the reward earned"
+    table.add_column("method", no_wrap=True)
+    for name in ("lam", "b", "regret, first 50", f"first {EARLY}", f"last {EARLY}", "viol.", "margin"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for i, each in enumerate(explored):
+        if i and explored[i - 1].method != each.method:
+            table.add_section()
+        rate = float(np.mean(each.violation_rate))
+        parts = (each.regret_first, each.regret_early, each.regret_late)
+        table.add_row(
+            each.method,
+            f"{each.lam:g}",
+            f"{each.b:g}",
+            *("-" if part is None else f"{np.mean(part):.2f}±{np.std(part):.2f}" for part in parts),
+            f"[{'red' if rate > 0.0 else 'green'}]{rate:.1%}",
+            f"{each.worst_margin:.1f}",
+        )
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -142,8 +143,9 @@ class Learner(eqx.Module):
         )
 
 
+@functools.cache
 def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
-    """The learner of a training with so many gradient steps."""
+    """The learner of a training with so many gradient steps; the same one again, so that nothing compiles anew."""
     schedule = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
     return Learner(method, optimiser, recipe)

@@ -74,14 +74,12 @@ class NoiseBelief(NamedTuple):
     """[d] the fitted means of the hidden values."""
     deviations: Any
     """[d] their fitted standard deviations."""
-    inverse: Any
-    """[d, d] G^-1."""
-    radius: Any
-    """Radius of the confidence ellipsoid, in the norm of G."""
+    widths: Any
+    """[d] how far each true mean may be from the fitted one."""
 
 
 class NoiseModel(eqx.Module):
-    """Mean and spread of each hidden series by least squares, with a confidence ellipsoid around the means.
+    """Mean and spread of each hidden series by least squares, with a confidence set for the means.
 
     With features f and targets y of all equations, the means are m = G^-1 (sum f y + r c), G = sum f f' + r I, where c
     is the middle of the series' limits. The values are bounded, so the self-normalised bound of linear bandits holds:
@@ -89,12 +87,13 @@ class NoiseModel(eqx.Module):
 
         |theta - m|_G <= R sqrt(log det(G / r) + 2 log(1 / delta)) + sqrt(r) |half range|,
 
-    R the largest |f| @ half_range of any equation. The optimistic theta maximises a value's linearisation over it.
+    R the largest |f| @ half_range of any equation. The confidence set is the box around this ellipsoid, cut to the
+    series' limits; the optimistic theta maximises a value's linearisation over it.
     """
 
     env: Env = eqx.field(static=True)
     optimism: float = eqx.field(static=True)
-    """Factor on the ellipsoid's radius; 1 is the bound above, 0 believes the estimate."""
+    """Factor on the set's widths; 1 is the bound above, 0 believes the estimate."""
     failure: float = eqx.field(static=True)
     """delta, the probability with which the bound may fail."""
 
@@ -150,29 +149,24 @@ class NoiseModel(eqx.Module):
         variances = jnp.linalg.solve(fit.squares + ridge, residuals + self.RIDGE * half**2 / 3.0)
         return means, jnp.sqrt(jnp.clip(variances, 0.0, half**2))
 
-    def radius(self, fit: NoiseFit) -> Any:
-        """Radius of the confidence ellipsoid, in the norm of G."""
-        low, high = self._range
-        matrix = fit.gram / self.RIDGE + jnp.eye(len(low))
-        log_det = jnp.linalg.slogdet(matrix)[1]
-        bound = fit.largest * jnp.sqrt(log_det + 2.0 * math.log(1.0 / self.failure))
-        return self.optimism * (bound + math.sqrt(self.RIDGE) * float(np.linalg.norm(0.5 * (high - low))))
-
     def believe(self, fit: NoiseFit) -> NoiseBelief:
         """What follows from the fit, as far as it does not depend on the policy."""
         if not self.env.hidden:
-            return NoiseBelief(fit.moment, fit.moment, fit.gram, jnp.zeros(()))
+            return NoiseBelief(fit.moment, fit.moment, fit.moment)
         means, deviations = self.estimate(fit)
-        inverse = jnp.linalg.inv(fit.gram + self.RIDGE * jnp.eye(len(means)))
-        return NoiseBelief(means, deviations, inverse, self.radius(fit))
+        low, high = self._range
+        matrix = fit.gram + self.RIDGE * jnp.eye(len(low))
+        log_det = jnp.linalg.slogdet(matrix / self.RIDGE)[1]
+        bound = fit.largest * jnp.sqrt(log_det + 2.0 * math.log(1.0 / self.failure))
+        radius = bound + math.sqrt(self.RIDGE) * float(np.linalg.norm(0.5 * (high - low)))
+        widths = self.optimism * radius * jnp.sqrt(jnp.diag(jnp.linalg.inv(matrix)))
+        return NoiseBelief(means, deviations, widths)
 
     def optimistic(self, belief: NoiseBelief, slope: Any) -> Any:
         """The means in the confidence set that are best for a value with this `slope` in them, [d]."""
         if not self.env.hidden:
             return slope
-        way = belief.inverse @ slope
-        size = jnp.sqrt(jnp.maximum(slope @ way, 1e-30))
-        return jnp.clip(belief.means + belief.radius * way / size, *self._range)
+        return jnp.clip(belief.means + jnp.sign(slope) * belief.widths, *self._range)
 
     @property
     def candidates(self) -> int:

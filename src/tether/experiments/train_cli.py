@@ -1,0 +1,228 @@
+"""The command `tether train`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tether import _validate
+from tether._files import complete_file
+
+if TYPE_CHECKING:
+    from tether.experiments.learners import Result, System
+    from tether.learn.train import History
+
+console = Console()
+
+
+def command(
+    system: Annotated[str, typer.Argument(help="carbon, inference or cooling.")],
+    methods: Annotated[
+        str, typer.Option(help="Any of prior, random+acd, rl, rl+acd, crl, acrl; comma-separated.")
+    ] = "prior,rl+acd,acrl",
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="offline: the training episodes' own noise is the model. online: explore episode by episode, through "
+            "the guard where there is one, and fit a model to what was seen."
+        ),
+    ] = "offline",
+    lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2,10",
+    bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "2",
+    rule: Annotated[str, typer.Option(help="The guard's rule: paper, released or tight.")] = "tight",
+    seeds: Annotated[int, typer.Option(help="Number of seeds, trained together.", min=1)] = 5,
+    seed: Annotated[int, typer.Option("--seed", help="First random seed.", min=0)] = 0,
+    passes: Annotated[
+        int, typer.Option(help="Offline: times to go through the training episodes.", min=1)
+    ] = 30,
+    explore: Annotated[
+        int | None, typer.Option(help="Online: episodes to play; the paper's number by default.", min=1)
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Synthetic training episodes.", min=1)] = 2136,
+    data: Annotated[Path | None, typer.Option(help="Folder with the authors' carbon data (.mat).")] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the authors' published.json, to show their rewards beside."),
+    ] = None,
+    tensorboard: Annotated[
+        bool,
+        typer.Option(help="Also write metrics for TensorBoard, to OUT/tensorboard (extra `tensorboard`)."),
+    ] = False,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for results.json and the policies; made if it is not there.")
+    ] = Path("out/train"),
+) -> None:
+    """Train learners, all settings and seeds in one compiled program, and audit them.
+
+    Writes `results.json`, each policy as `METHOD-lamL-bB-seedS.npz` (for `tether.load_policy`), online also what every
+    explored episode gave (`METHOD.exploration.npz`), and a checkpoint of each method: the same command goes on from
+    where it was stopped, Ctrl-C included.
+
+    For instance `tether train carbon --methods rl,crl,rl+acd,acrl --lams 0,2,4,6,8,10 --bs 2,6 --passes 100`, or
+    `tether train inference --mode online --methods rl,acrl --lams 5,7 --bs 6`.
+    """
+    from tether.certificates import LipschitzCertificate, Rule
+    from tether.experiments import learners, output
+    from tether.learn.train import Method, Mode, Recipe
+
+    _validate.choice("--mode", mode, get_args(Mode))
+    chosen = [cast(Method, method.strip()) for method in methods.split(",")]
+    for method in chosen:
+        _validate.choice("--methods", method, get_args(Method))
+    grid = {name: _numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
+    plant = learners.load_system(system, data, episodes, seed)
+    certificate = LipschitzCertificate(
+        plant.env.contract(grid["--lams"][0], grid["--bs"][0], plant.train.horizon),
+        plant.env.sensitivity,
+        cast(Rule, rule),
+    )
+    recipe = Recipe(
+        passes=passes, episodes=explore or learners.EPISODES[system], width=learners.WIDTHS[system]
+    )
+    known = _published_rewards(paper) if paper is not None else {}
+    folder = output.prepare_folder(out)
+    settings = [(lam, b) for b in grid["--bs"] for lam in grid["--lams"]]
+    seed_list = list(range(seed, seed + seeds))
+    # `rl` comes first, so that the regret of the others can be shown.
+    results: list[Result] = []
+    with _Display(plant, settings, seed_list, folder / "tensorboard" if tensorboard else None) as display:
+        for method in sorted(chosen, key=lambda method: method != "rl"):
+            shared = mode == "offline" and method == "rl+acd"
+            checkpoint = folder / f"{'rl' if shared else method}.{mode}.checkpoint.npz"
+            steps = recipe.passes if mode == "offline" else -(-recipe.episodes // recipe.batch)
+            played = len(plant.train) if mode == "offline" else recipe.batch
+            result = learners.run_method(
+                method, plant, certificate, grid["--lams"], grid["--bs"], seed_list, recipe, checkpoint,
+                display.task(method, steps, played), cast(Mode, mode),
+            )  # fmt: skip
+            results.append(result)
+            display.finished(result)
+            _write_policies(folder, result)
+    console.print(learners.results_table(system, results, known))
+    explored = learners.explorations(plant, results)
+    if explored:
+        console.print(learners.exploration_table(system, explored))
+    content = {
+        "system": system,
+        "mode": mode,
+        "rule": rule,
+        "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
+        "violations_in_training": {
+            result.training.method: result.training.history.violations.mean(axis=(0, 2)).tolist()
+            for result in results
+            if len(result.training.history.violations)
+        },
+        "exploration": [each._asdict() for each in explored],
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", content)
+    console.print(f"Policies and results: {folder}")
+
+
+class _Display:
+    """Progress of one method after the other: reward, regret, margin, violations, episodes a second, time left."""
+
+    def __init__(
+        self, plant: System, settings: list[tuple[float, float]], seeds: list[int], tensorboard: Path | None
+    ) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._plant, self._settings, self._seeds, self._tensorboard = plant, settings, seeds, tensorboard
+        self._best: float | None = None
+        """Mean reward of `rl` on the training episodes, once it is known."""
+
+    def __enter__(self) -> _Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def task(self, method: str, steps: int, episodes: int) -> Callable[[int, History], None]:
+        """A `report` for a method that takes so many steps, each of so many episodes a setting and seed."""
+        from tether.experiments.tensorboard import TensorBoard
+
+        name = self._progress.add_task(f"{method}: compiling", total=steps, rate="")
+        board = None
+        if self._tensorboard is not None:
+            board = TensorBoard(self._tensorboard / method, method, self._settings)
+        each = episodes * len(self._settings) * len(self._seeds)
+        last = time.perf_counter()
+
+        def report(done: int, history: History) -> None:
+            nonlocal last
+            rate, last = each / (time.perf_counter() - last), time.perf_counter()
+            reward, margin = float(history.rewards[-1].mean()), float(history.margins[-1].min())
+            regret = "" if self._best is None else f", regret {self._best - reward:.1f}"
+            text = f"{method}: reward {reward:.1f}{regret}, margin {margin:.2g}"
+            self._progress.update(name, completed=done, description=text, rate=f"{rate:,.0f} episodes/s")
+            if board is not None:
+                board.write(done, history)
+                if done == steps:
+                    board.close()
+
+        return report
+
+    def finished(self, result: Result) -> None:
+        """Remember what `rl` earns."""
+        from tether.learn.rollout import rollout
+
+        if result.training.method == "rl":
+            setting = result.training.settings[0]
+            policies = [result.training.policy(*setting, seed) for seed in self._seeds]
+            runs = [
+                rollout(self._plant.env, policy, self._plant.train, record="outcomes") for policy in policies
+            ]
+            self._best = float(np.mean([run.returns.mean() for run in runs]))
+
+
+def _write_policies(folder: Path, result: Result) -> None:
+    """Each policy as a file of its own, and what was explored."""
+    training = result.training
+    if training.exploration is not None:
+        explored: dict[str, Any] = training.exploration._asdict()
+        with complete_file(folder / f"{training.method}.exploration.npz") as draft, draft.open("wb") as file:
+            np.savez_compressed(file, settings=training.settings, seeds=training.seeds, **explored)
+    if training.method in ("prior", "rl+acd"):
+        return
+    for lam, b in training.settings:
+        for seed in training.seeds:
+            name = f"{training.method}-lam{lam:g}-b{b:g}-seed{seed}.npz"
+            training.policy(lam, b, seed).save(folder / name)
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(each) for each in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} must be numbers separated by commas, got {text!r}") from None
+
+
+def _published_rewards(paper: Path) -> dict[tuple[str, float, float], float]:
+    """The authors' mean rewards by (method, lam, b)."""
+    file = paper / "published.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} not found; --paper must be the folder with the authors' numbers")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return {
+        (method, float(lam), float(content["b"])): content[f"{key}_mean_reward"][i]
+        for method, key in (("acrl", "acrl"), ("rl+acd", "rl_acd"))
+        for i, lam in enumerate(content["lambda"])
+    }
