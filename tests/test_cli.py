@@ -139,7 +139,7 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("reproduce", "carbon", "--paper", "/nowhere"), "published.json not found"),
         (("reproduce", "carbon", "--seeds", "0"), "Invalid value for '--seeds'"),
         (("report", "/nowhere"), "/nowhere is not a folder"),
-        (("report", "."), "no results.json in ."),
+        (("report", "."), "no results.json of a system in ."),
         (("reproduce", "published", "--paper", "/nowhere", "--data", "."), "published.json not found"),
         (("train", "coal"), "the system must be one of carbon, inference, cooling, got 'coal'"),
         (("train", "carbon", "--methods", "sac"), "--methods must be one of"),
