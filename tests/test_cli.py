@@ -196,6 +196,6 @@ def test_bench_train_measures_both_sides(tmp_path, monkeypatch, capsys):
     measured = {
         each["what"]: each for each in json.loads((tmp_path / "results.json").read_text())["measurements"]
     }
-    for what in ("tether / PyTorch, one setting", "tether / PyTorch, 12 settings"):
+    for what in ("ratio, 1 setting, 5 seeds", "ratio, 12 settings, 5 seeds"):
         assert measured[what]["value"] > 1.0
         assert what in out

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from tether import _validate
 from tether.data.azure import COLUMNS, load_azure
-from tether.experiments.output import prepare_folder, provenance, write_json
+from tether.experiments.output import peak_memory, prepare_folder, provenance, write_json
 
 STAMPS_PER_FILE = 48
 """Four hours of readings, as many as a file of the trace has, about."""
@@ -174,8 +174,6 @@ def _fresh_process(*arguments: str) -> dict[str, Any]:
 
 def _main(arguments: list[str]) -> None:
     """What a fresh process does: generate files, or read them in one of the ways."""
-    import resource  # not there on Windows
-
     name, folder = arguments[0], Path(arguments[1])
     if name == "generate":
         print(json.dumps(generate(folder, *map(int, arguments[2:]))))
@@ -185,7 +183,7 @@ def _main(arguments: list[str]) -> None:
     begin, cpu = time.perf_counter(), time.process_time()
     hourly = _READERS[name](folder)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    peak = peak_memory()
     print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "peak_mb": peak, "hourly": hourly}))
 
 

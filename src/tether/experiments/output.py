@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import sys
 from importlib import metadata
@@ -46,3 +47,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"cannot write {type(value).__name__} as JSON")
+
+
+def peak_memory() -> float:
+    """The most memory that this process has held so far, MB; NaN on Windows, which does not tell."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return math.nan
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

@@ -76,6 +76,7 @@ def command(
     from tether.experiments import learners, output
     from tether.learn.train import Method, Mode, Recipe
 
+    start = time.perf_counter()
     _validate.choice("--mode", mode, get_args(Mode))
     chosen = [cast(Method, method.strip()) for method in methods.split(",")]
     for method in chosen:
@@ -127,7 +128,10 @@ def command(
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }
     output.write_json(folder / "results.json", content)
-    console.print(f"Policies and results: {folder}")
+    minutes, seconds = divmod(round(time.perf_counter() - start), 60)
+    console.print(
+        f"Policies and results: {folder} ({minutes} min {seconds} s, {output.peak_memory():.0f} MB at most)"
+    )
 
 
 class _Display:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from tether.contract import Contract
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
 from tether.learn.learner import Learner, State, judge
+from tether.learn.shares import Share, Shares
 from tether.run import Run
 
 
@@ -32,20 +34,17 @@ class History(NamedTuple):
     """CRL's multiplier at the end of the pass; 0 for the others."""
 
 
-class Passes(eqx.Module):
+@dataclass(frozen=True, eq=False)
+class Passes:
     """Each pass goes through the training episodes in an order of each seed's own."""
 
-    learner: Learner
-    env: Env
-    drawn: dict[str, jax.Array]
-    """The training episodes, [H, N]."""
-    prior_costs: jax.Array
-    """[H, N] the prior's cumulative costs on them."""
+    compiled: _Compiled
     certificates: LipschitzCertificate
     """Leaves [trained settings]."""
     judged: Contract
     """Contracts that each trained setting is judged by, leaves [trained settings, contracts]."""
     seeds: jax.Array
+    shares: Shares
 
     @classmethod
     def of(
@@ -60,16 +59,37 @@ class Passes(eqx.Module):
     ) -> Passes:
         """Of NumPy data, in float32."""
         drawn = {name: jnp.asarray(np.swapaxes(data[name], 0, 1), jnp.float32) for name in env.drawn_names}
-        prior_costs = jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32)
-        return cls(learner, env, drawn, prior_costs, certificates, judged, jnp.asarray(seeds))
+        compiled = _Compiled(learner, env, drawn, jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32))
+        settings = len(judged.lam)
+        return cls(compiled, certificates, judged, jnp.asarray(seeds), Shares(settings, len(seeds)))
 
     def advance(self, state: State, done: int) -> tuple[State, History]:
         """One pass, after `done` of them."""
-        state, seen = self._pass(state, jnp.asarray(done))
+
+        def of_share(share: Share) -> tuple[State, History]:
+            guards, contracts = share.of_settings((self.certificates, self.judged))
+            seeds = share.of_seeds(self.seeds)
+            return self.compiled.one_pass(share.of(state), guards, contracts, seeds, jnp.asarray(done))
+
+        state, seen = self.shares.map(of_share)
         return state, History(*(np.asarray(values) for values in seen))
 
+
+class _Compiled(eqx.Module):
+    """The compiled part, for a share of the settings and seeds."""
+
+    learner: Learner
+    env: Env
+    drawn: dict[str, jax.Array]
+    """The training episodes, [H, N]."""
+    prior_costs: jax.Array
+    """[H, N] the prior's cumulative costs on them."""
+
     @eqx.filter_jit
-    def _pass(self, state: State, done: Any) -> tuple[State, History]:
+    def one_pass(
+        self, state: State, certificates: Any, judged: Any, seeds: Any, done: Any
+    ) -> tuple[State, History]:
+        """Go through the episodes once."""
         count, batch = self.prior_costs.shape[1], self.learner.recipe.batch
         steps = count // batch
 
@@ -81,9 +101,9 @@ class Passes(eqx.Module):
         update = jax.vmap(over_seeds, in_axes=(0, None, 0, 0))
 
         def step(state: State, chosen: Any) -> tuple[State, Any]:
-            return update(state, chosen, self.certificates, self.judged)
+            return update(state, chosen, certificates, judged)
 
-        state, seen = jax.lax.scan(step, state, jnp.swapaxes(jax.vmap(order)(self.seeds), 0, 1))
+        state, seen = jax.lax.scan(step, state, jnp.swapaxes(jax.vmap(order)(seeds), 0, 1))
         rewards, costs, broken, margins = seen
         each = (
             jnp.mean(rewards, axis=0),
@@ -93,7 +113,7 @@ class Passes(eqx.Module):
             jnp.broadcast_to(state.multipliers[..., None], broken.shape[1:]),
         )
         # [trained settings, seeds, contracts] to [settings, seeds].
-        shape = (-1, len(self.seeds))
+        shape = (-1, len(seeds))
         return state, History(*(jnp.swapaxes(values, 1, 2).reshape(shape) for values in each))
 
     def _update(self, state: State, chosen: Any, certificate: Any, judged: Any) -> tuple[State, Any]:

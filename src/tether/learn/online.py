@@ -23,6 +23,7 @@ from tether.envs.base import Env
 from tether.learn.learner import GUARDED, LEARNING, Learner, State
 from tether.learn.model import Model, model_of
 from tether.learn.rollout import _play
+from tether.learn.shares import Share, Shares
 from tether.policy import NetworkPolicy
 from tether.run import Run
 
@@ -55,6 +56,7 @@ class Blocks:
     """The prior on the data."""
     contracts: list[Contract]
     """Of all settings."""
+    shares: Shares
 
     @classmethod
     def of(
@@ -82,7 +84,8 @@ class Blocks:
         compiled = _Compiled(
             learner, env, model, certificates, seen, jnp.asarray(seeds), jnp.asarray(np.array(orders))
         )
-        return cls(compiled, precise, prior, contracts)
+        settings = len(certificates.contract.lam)
+        return cls(compiled, precise, prior, contracts, Shares(settings, len(seeds)))
 
     def start(self, policies: NetworkPolicy) -> State:
         """Untrained policies [trained settings, seeds, ...] that have seen nothing."""
@@ -100,8 +103,20 @@ class Blocks:
         record = self._record(rewards, costs, np.asarray(state.multipliers), chosen)
         if learner.method in LEARNING and chosen.shape[1] == batch:
             news = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), news)
-            state = self.compiled.improve(state, news, jnp.asarray(done))
+            state = self._improve(state, news, done)
         return state, record
+
+    def _improve(self, state: State, news: Any, done: int) -> State:
+        """Update every policy after a block, `done` being the blocks before it."""
+        compiled = self.compiled
+
+        def of_share(share: Share) -> State:
+            guards = share.of_settings(compiled.certificates)
+            seeds, played = share.of_seeds((compiled.seeds, compiled.played))
+            return compiled.improve(share.of(state), share.of(news), guards, seeds, played, jnp.asarray(done))
+
+        improved: State = self.shares.map(of_share)
+        return improved
 
     def _explore(self, policies: NetworkPolicy, chosen: Any) -> tuple[Any, Any, Any]:
         """Play in the true system, in float64: rewards [trained settings, seeds, N], costs [..., H, N], the news."""
@@ -164,11 +179,13 @@ class _Compiled(eqx.Module):
         return jax.vmap(over_seeds, in_axes=(0, 0, None))(policies, certificates, chosen)
 
     @eqx.filter_jit
-    def improve(self, state: State, news: Any, done: Any) -> State:
-        """Update every policy after a block, `done` being the blocks before it."""
+    def improve(
+        self, state: State, news: Any, certificates: Any, seeds: Any, played: Any, done: Any
+    ) -> State:
+        """Update the policies of a share after a block."""
         over_seeds = jax.vmap(self._improve_one, in_axes=(0, 0, None, 0, 0, None))
         over_settings = jax.vmap(over_seeds, in_axes=(0, 0, 0, None, None, None))
-        improved: State = over_settings(state, news, self.certificates, self.seeds, self.played, done)
+        improved: State = over_settings(state, news, certificates, seeds, played, done)
         return improved
 
     def _improve_one(
