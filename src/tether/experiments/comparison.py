@@ -24,7 +24,8 @@ _RL = (
 )
 _CRL = (
     "CRL only bounds the average cost. How many episodes lie above their own bound depends on how the excess is "
-    "penalised, which the paper leaves open; ours aims at 3 % below the allowed average."
+    "penalised, which the paper leaves open (ours aims at 3 % below the allowed average), and on how much the test "
+    "months differ from those that it was trained on."
 )
 _RANDOM = (
     "Distance of an untrained network behind the guard from our RL policy. Ours starts at the prior's mean action "
