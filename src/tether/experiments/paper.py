@@ -91,7 +91,7 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
     _validate.choice("system", system, SYSTEMS)
     full = scale == "full"
     carbon = system == "carbon"
-    lams = ((0.0, 2.0, 4.0, 6.0, 8.0, 10.0) if full else (0.0, 2.0, 6.0, 10.0)) if carbon else (5.0, 7.0)
+    lams = ((0.0, 2.0, 4.0, 6.0, 8.0, 10.0) if full else (0.0, 2.0, 6.0)) if carbon else (5.0, 7.0)
     planned = Plan(
         system=system,
         scale=scale,
@@ -102,8 +102,8 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
         rules=get_args(Rule),
         trained_rules=get_args(Rule) if full else ("tight",),
         modes=("offline", "online"),
-        train_episodes=(2136 if carbon else 2160) if full else 600,
-        passes=60 if full else 12,
+        train_episodes=(2136 if carbon else 2160) if full else 480,
+        passes=60 if full else 10,
         explored=(4000 if carbon else 2160) if full else 500,
     )
     planned = replace(planned, **{name: value for name, value in changes.items() if value is not None})
