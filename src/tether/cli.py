@@ -187,9 +187,13 @@ def _reproduce(
         page = write_report(folder)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     console.print(*summary_tables(content), sep="\n")
-    console.print(
-        f"Report: {page}   Results: {page.with_name('results.json')}   Figures: {page.with_name('figures')}"
-    )
+    # A path that is broken into lines cannot be copied.
+    for name, path in (
+        ("Report", page),
+        ("Results", folder / "results.json"),
+        ("Figures", folder / "figures"),
+    ):
+        console.print(f"{name}: {path}", soft_wrap=True)
 
 
 def _command() -> str:
@@ -218,7 +222,7 @@ def report_command(
     """
     from tether.experiments.report import write_report
 
-    console.print(f"Report: {write_report(folder, draw=figures)}")
+    console.print(f"Report: {write_report(folder, draw=figures)}", soft_wrap=True)
 
 
 @reproduce.command("published")
