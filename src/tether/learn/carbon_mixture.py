@@ -28,7 +28,7 @@ class CarbonMixture:
     that nobody foresaw. A policy that knew how patient the users are, and how much more is to come, would know how much
     to keep for the sun; the prior hardly waits, and the guard bounds how much more may wait than under the prior.
 
-    theta mixes four kinds of hours: users impatient or patient, and quiet or busy.
+    theta mixes three kinds of hours: quiet with impatient users, quiet with patient ones, and busy.
 
     Proof of the sensitivity, for every state, action and draw. Minimum and positive part change by no more than their
     argument does, so:
@@ -65,8 +65,9 @@ class CarbonMixture:
 
     @property
     def theta(self) -> Any:
-        """[4] what nature draws with in the experiments."""
-        return np.array([0.6, 0.2, 0.1, 0.1])
+        """[3] what nature draws with in the experiments."""
+        return np.array([0.6, 0.2, 0.2])
+
     @property
     def sensitivity(self) -> Sensitivity:
         """The constants that are proved above."""
@@ -104,9 +105,10 @@ class CarbonMixture:
         def prior(at: Any, x: Any) -> Any:
             return self.share * waiting(at, x) / self.efficiency
 
-        users = np.array([[0.5, 0.3, 0.15, 0.05], [0.0, 0.05, 0.25, 0.7]])
-        arrivals = np.array([[0.9, 0.1], [0.2, 0.8]])
-        columns = [np.outer(user, arrival).ravel() for user in users for arrival in arrivals]
+        impatient, quiet = _fading(len(self.kept), 3.0), _fading(len(self.new), 9.0)
+        patient, busy = impatient[::-1], quiet[::-1]
+        kinds = [(impatient, quiet), (patient, quiet), ((impatient + patient) / 2.0, busy)]
+        columns = [np.outer(users, arrivals).ravel() for users, arrivals in kinds]
         return MixtureSystem(
             horizon=len(self.demand),
             states=(0.0, self.capacity),
@@ -118,3 +120,9 @@ class CarbonMixture:
             prior=prior,
             mixture=np.stack(columns, axis=1),
         )
+
+
+def _fading(count: int, ratio: float) -> Any:
+    """A distribution over `count` levels, each `ratio` times less likely than the one before."""
+    weights = ratio ** -np.arange(count)
+    return weights / weights.sum()

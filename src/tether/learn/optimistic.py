@@ -15,7 +15,7 @@ geometric perturbation function that memory is two or three numbers. A `Problem`
 - Everything that does not depend on theta (guard, projection, cost, reward, where one arrives) is tabulated once, by
   the certificate's own code. Value iteration for a batch of thetas is then gathers and sums.
 - Interpolation weights are probabilities, so the grid is itself a Markov decision process, in which the values of
-  policies are exact. How far it is from the continuous system is measured: by finer grids, and by `exact_value`,
+  policies are exact. How far it is from the continuous system is measured: by finer grids, and by `play_every_draw`,
   which plays a plan on the continuous system over every possible draw.
 
 Everything computes in float64, in JAX's local context.
@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri
 
 from tether import _validate
 from tether.certificates import LipschitzCertificate
@@ -157,11 +158,11 @@ class _Tables(NamedTuple):
     next_weight: Any
     """[H, M, n_x, n_a] weight of the upper one."""
     place: Any
-    """[H, n_x, n_g, n_a] lower corner around (action played, guard's coordinates after it), flat."""
+    """[H, n_a, n_x, n_g] lower corner around (action played, guard's coordinates after it), flat."""
     weights: Any
-    """[H, 1 + C, n_x, n_g, n_a] weight of the upper node of the action and of each guard coordinate."""
+    """[H, n_a, 1 + C, n_x, n_g] weight of the upper node of the action and of each guard coordinate."""
     reward: Any
-    """[H, n_x, n_g, n_a] reward of the action played."""
+    """[H, n_a, n_x, n_g] reward of the action played."""
 
 
 class Problem(eqx.Module):
@@ -475,9 +476,9 @@ def _tabulate(
 
     def one_round(at: Any) -> _Tables:
         arriving: Any = jax.vmap(jax.vmap(arrive, (None, None, 0), 1), (None, 0, None), 1)
-        deciding: Any = jax.vmap(decide, (None, None, None, 0), (0, 1, 0))
-        deciding = jax.vmap(deciding, (None, None, 0, None), (0, 1, 0))
+        deciding: Any = jax.vmap(decide, (None, None, 0, None), (0, 1, 0))
         deciding = jax.vmap(deciding, (None, 0, None, None), (0, 1, 0))
+        deciding = jax.vmap(deciding, (None, None, None, 0))
         nodes = jnp.arange(math.prod(sizes))
         return _Tables(*arriving(at, states, proposals), *deciding(at, states, nodes, proposals))
 
@@ -490,39 +491,64 @@ def _tabulate(
 def _expected(values: Any, tables: _Tables, chances: Any) -> Any:
     """E_g[V(x', guard)] for each state node, action node and guard node: [n_x, n_a, n_g, B].
 
+    A loop over the transition functions and not a sum: the compiler would merge a sum into what gathers from it, and
+    compute each entry anew for each of the many places that need it.
+
     Args:
         values: [n_x, n_g, B] V of the next round.
         tables: Those of this round.
         chances: [M, B] the distribution over transition functions.
     """
-    total: Any = 0.0
-    for m in range(chances.shape[0]):
-        lower, weight = tables.next_place[m], tables.next_weight[m][..., None, None]
-        total = total + chances[m] * ((1.0 - weight) * values[lower] + weight * values[lower + 1])
-    return total
+
+    def add(total: Any, now: Any) -> tuple[Any, None]:
+        lower, weight, chance = now
+        weight = weight[..., None, None]
+        return total + chance * ((1.0 - weight) * values[lower] + weight * values[lower + 1]), None
+
+    zero = jnp.zeros((*tables.next_place.shape[1:], *values.shape[1:]))
+    return jax.lax.scan(add, zero, (tables.next_place, tables.next_weight, chances))[0]
 
 
-def _quality(problem: Problem, expected: Any, tables: _Tables) -> Any:
-    """Q at every node for every proposal: reward, and `expected` at the action played and the guard after it."""
+def _over_proposals(
+    problem: Problem, expected: Any, tables: _Tables, fold: Callable[[Any, Any, Any], Any], start: Any
+) -> Any:
+    """Fold Q over the proposals: fold(carry, index of the proposal, Q at the nodes [n_x, n_g, B]) -> carry.
+
+    Q is the reward, and `expected` at the action played and the guard's coordinates after it.
+    """
     states, actions, guards, batch = expected.shape
     flat = expected.reshape(states * actions * guards, batch)
-    base = tables.place + jnp.arange(states)[:, None, None] * (actions * guards)
-    total: Any = tables.reward[..., None]
-    for offset, corner in _corners(problem.sizes, (actions,)):
-        total = total + _corner_weight(tables.weights, corner)[..., None] * flat[base + offset]
-    return total
+    first = jnp.arange(states)[:, None] * (actions * guards)
+
+    def one_proposal(carry: Any, now: Any) -> tuple[Any, None]:
+        index, place, weights, reward = now
+        quality: Any = reward[..., None]
+        for offset, corner in _corners(problem.sizes, (actions,)):
+            quality = quality + _corner_weight(weights, corner)[..., None] * flat[first + place + offset]
+        return fold(carry, index, quality), None
+
+    inputs = (jnp.arange(actions, dtype=jnp.int32), tables.place, tables.weights, tables.reward)
+    return jax.lax.scan(one_proposal, start, inputs)[0]
+
+
+def _no_values(problem: Problem, batch: int) -> Any:
+    return jnp.zeros((problem.resolution.states, math.prod(problem.sizes), batch))
 
 
 def _iterate(problem: Problem, thetas: Any) -> Plan:
     """Value iteration (the paper's equation for Q-tilde) for thetas [B, d]."""
     chances = jnp.asarray(problem.system.mixture) @ thetas.T
 
-    def backwards(values: Any, tables: _Tables) -> tuple[Any, tuple[Any, Any]]:
-        quality = _quality(problem, _expected(values, tables, chances), tables)
-        best = jnp.max(quality, axis=2)
-        return best, (best, jnp.argmax(quality, axis=2).astype(jnp.int32))
+    def better(best: Any, index: Any, quality: Any) -> Any:
+        return jnp.maximum(best[0], quality), jnp.where(quality > best[0], index, best[1])
 
-    last = jnp.zeros((problem.resolution.states, math.prod(problem.sizes), thetas.shape[0]))
+    def backwards(values: Any, tables: _Tables) -> tuple[Any, tuple[Any, Any]]:
+        nothing = (jnp.full_like(values, -jnp.inf), jnp.zeros(values.shape, dtype=jnp.int32))
+        expected = _expected(values, tables, chances)
+        best, greedy = _over_proposals(problem, expected, tables, better, nothing)
+        return best, (best, greedy)
+
+    last = _no_values(problem, thetas.shape[0])
     _, (values, greedy) = jax.lax.scan(backwards, last, problem.tables, reverse=True)
     return Plan(jnp.concat([values, last[None]]), greedy, _at_start(problem, values[0]))
 
@@ -530,27 +556,21 @@ def _iterate(problem: Problem, thetas: Any) -> Plan:
 def _evaluate(problem: Problem, greedy: Any, theta: Any) -> Any:
     """Value at the start [B], under theta [d], of the policies that take the proposals `greedy` [H, n_x, n_g, B]."""
     batch = greedy.shape[-1]
-    chances = jnp.asarray(problem.system.mixture) @ theta
+    chances = (jnp.asarray(problem.system.mixture) @ theta)[:, None]
     states, actions, guards = problem.resolution.states, problem.resolution.actions, math.prod(problem.sizes)
-    rows, columns = jnp.arange(states)[:, None, None], jnp.arange(batch)
+    rows, nodes, columns = jnp.arange(states)[:, None, None], jnp.arange(guards)[:, None], jnp.arange(batch)
 
     def backwards(values: Any, now: tuple[_Tables, Any]) -> tuple[Any, None]:
         tables, choice = now
-        place, reward = (jnp.take_along_axis(each, choice, axis=2) for each in (tables.place, tables.reward))
-        weights = [jnp.take_along_axis(weight, choice, axis=2) for weight in tables.weights]
-        total: Any = reward
+        expected = _expected(values, tables, chances).reshape(-1, batch)
+        place = tables.place[choice, rows, nodes] + rows * (actions * guards)
+        weights = [tables.weights[:, c][choice, rows, nodes] for c in range(tables.weights.shape[1])]
+        total: Any = tables.reward[choice, rows, nodes]
         for offset, corner in _corners(problem.sizes, (actions,)):
-            action, guard = jnp.divmod(place + offset, guards)
-            expected: Any = 0.0
-            for m in range(chances.shape[0]):
-                lower, weight = tables.next_place[m][rows, action], tables.next_weight[m][rows, action]
-                near, far = values[lower, guard, columns], values[lower + 1, guard, columns]
-                expected = expected + chances[m] * ((1.0 - weight) * near + weight * far)
-            total = total + _corner_weight(weights, corner) * expected
+            total = total + _corner_weight(weights, corner) * expected[place + offset, columns]
         return total, None
 
-    last = jnp.zeros((states, guards, batch))
-    first, _ = jax.lax.scan(backwards, last, (problem.tables, greedy), reverse=True)
+    first, _ = jax.lax.scan(backwards, _no_values(problem, batch), (problem.tables, greedy), reverse=True)
     return _at_start(problem, first)
 
 
@@ -578,11 +598,16 @@ def _random_value(problem: Problem, theta: Any) -> Any:
     """Value at the start, under theta [d], of proposals drawn uniformly: []."""
     chances = (jnp.asarray(problem.system.mixture) @ theta)[:, None]
 
-    def backwards(values: Any, tables: _Tables) -> tuple[Any, None]:
-        return jnp.mean(_quality(problem, _expected(values, tables, chances), tables), axis=2), None
+    share = 1.0 / problem.resolution.actions
 
-    last = jnp.zeros((problem.resolution.states, math.prod(problem.sizes), 1))
-    first, _ = jax.lax.scan(backwards, last, problem.tables, reverse=True)
+    def backwards(values: Any, tables: _Tables) -> tuple[Any, None]:
+        expected, nothing = _expected(values, tables, chances), jnp.zeros_like(values)
+        mean = _over_proposals(
+            problem, expected, tables, lambda total, _, quality: total + share * quality, nothing
+        )
+        return mean, None
+
+    first, _ = jax.lax.scan(backwards, _no_values(problem, 1), problem.tables, reverse=True)
     return _at_start(problem, first)[0]
 
 
@@ -727,22 +752,29 @@ def play(problem: Problem, policy: Plan, theta: Any, draws: Any) -> Played:
         return Played(run, np.asarray(seen.prior_cost), np.full(len(draws), 1.0 / len(draws)))
 
 
-def play_every_draw(problem: Problem, policy: Plan, theta: Any, true_theta: Any) -> Played:
-    """Play a plan on the continuous system over every sequence of draws, with its probability under `true_theta`.
+def every_draw(system: MixtureSystem, theta: Any) -> tuple[NDArray[np.int64], Floats]:
+    """All sequences of draws [N, H] and their probabilities [N] under `theta`.
 
-    The value is exact: no grid, no sampling. The last round's draw changes no reward and no cost, so there are
-    M ** (H - 1) episodes; more than 300,000 are refused.
+    The last round's draw changes no reward and no cost, so that there are M ** (H - 1); more than 300,000 are refused.
     """
-    system = problem.system
-    count = len(system.transitions)
-    if count ** (system.horizon - 1) > 300_000:
+    count, free = len(system.transitions), system.horizon - 1
+    if count**free > 300_000:
         raise ValueError(
-            f"{count} transition functions over {system.horizon} rounds give {count ** (system.horizon - 1):,} episodes, "
-            "more than 300,000; draw a sample with `play`"
+            f"{count} transition functions over {system.horizon} rounds give {count**free:,} sequences of draws, "
+            "more than 300,000; draw a sample with `system.draw` and play it with `play`"
         )
-    draws = np.array(list(itertools.product(range(count), repeat=system.horizon - 1)), dtype=int)
-    draws = np.concatenate([draws.reshape(-1, system.horizon - 1), np.zeros((len(draws), 1), dtype=int)], axis=1)
-    chances = np.prod((system.mixture @ system.check_theta(true_theta))[draws[:, :-1]], axis=1)
+    draws = np.zeros((count**free, system.horizon), dtype=np.int64)
+    draws[:, :free] = np.array(list(itertools.product(range(count), repeat=free))).reshape(-1, free)
+    chances = (system.mixture @ system.check_theta(theta))[draws[:, :free]]
+    return draws, np.prod(chances, axis=1)
+
+
+def play_every_draw(problem: Problem, policy: Plan, theta: Any, true_theta: Any) -> Played:
+    """Play a plan on the continuous system over every sequence of draws, weighted as `true_theta` makes them likely.
+
+    Its value is exact: no grid and no sampling.
+    """
+    draws, chances = every_draw(problem.system, true_theta)
     return play(problem, policy, theta, draws)._replace(chances=chances)
 
 
@@ -836,6 +868,16 @@ def confidence_radius(value_range: float, horizon: int, dimension: int, episodes
     return 2.0 * scaled**2 * (math.log(2.0 / delta) + log_n) + constant * scaled
 
 
+def ellipsoid_radius(noise_range: float, dimension: int, delta: float) -> float:
+    """The beta of the classical confidence ellipsoid, for comparison with the printed one: a choice of `scale`.
+
+    The noise of the regression has a variance of at most noise_range^2 / 4 (Popoviciu), and theta has d - 1 free
+    coordinates, so that (noise_range^2 / 4) times the 1 - delta quantile of chi^2_{d-1} covers the true theta in each
+    episode, asymptotically, if not in all of them at once as the printed radius does.
+    """
+    return 0.25 * noise_range**2 * float(chdtri(max(dimension - 1, 1), delta))
+
+
 def value_range(problem: Problem) -> float:
     """Vbar: the sum over the rounds of the range of the reward over all states and actions of the grid."""
     with jax.enable_x64(True):
@@ -863,7 +905,8 @@ class Surface(eqx.Module):
     table: Any
     """(denominator + 1) ** (d - 1) values by tail sums of theta; 0 outside the simplex."""
     noise_range: Any
-    """Largest difference of V_{h+1}(s') between two transition functions, over all of the grid and of the lattice."""
+    """Largest difference of V_{h+1}(s') between two transition functions that any plan of the lattice meets when it
+    is played; over 32 sequences in which every function is as likely, whatever the true theta is."""
 
     def __call__(self, theta: Any) -> Any:
         """The interpolated value at theta [d]."""
@@ -882,14 +925,16 @@ class Surface(eqx.Module):
         return total
 
 
-def make_surface(problem: Problem, points: int = 500) -> Surface:
+def make_surface(problem: Problem, points: int = 300) -> Surface:
     """Tabulate the value at the initial state on the finest lattice of the simplex with at most `points` points."""
     dimension = problem.system.dimension
     denominator = 1
     while dimension > 1 and math.comb(denominator + dimension, dimension - 1) <= points:
         denominator += 1
     lattice = simplex_lattice(dimension, denominator)
-    starts, ranges = _values_of(problem, lattice)
+    shape = (32, problem.system.horizon)
+    draws = np.random.default_rng(0).integers(len(problem.system.transitions), size=shape)
+    starts, ranges = _values_of(problem, lattice, draws)
     tails = np.rint(np.flip(np.cumsum(np.flip(lattice, axis=1), axis=1), axis=1)[:, 1:] * denominator)
     table = np.zeros((denominator + 1,) * (dimension - 1))
     table[tuple(tails.astype(int).T)] = starts
@@ -897,36 +942,30 @@ def make_surface(problem: Problem, points: int = 500) -> Surface:
         return Surface(denominator, jnp.asarray(lattice), jnp.asarray(table), jnp.asarray(ranges.max()))
 
 
-def _values_of(problem: Problem, thetas: Floats) -> tuple[Floats, Floats]:
-    """V_1 at the initial state and the range of the regression's noise, of each theta: [J] twice."""
+def _values_of(problem: Problem, thetas: Floats, draws: Any = None) -> tuple[Floats, Floats]:
+    """V_1 at the initial state of each theta, and the largest range of the noise met in `draws` [N, H]: [J] twice."""
+    count, size = len(thetas), 16
+    padded = np.concatenate([thetas, np.broadcast_to(thetas[:1], (-count % size, thetas.shape[1]))])
     with jax.enable_x64(True):
-        starts, ranges = _compiled_values_of(problem, jnp.asarray(thetas))
-        return np.asarray(starts), np.asarray(ranges)
+        batches = jnp.asarray(padded.reshape(-1, size, thetas.shape[1]))
+        answers = _compiled_values_of(problem, batches, None if draws is None else jnp.asarray(draws))
+        starts, ranges = (np.asarray(each).reshape(-1)[:count] for each in answers)
+        return starts, ranges
 
 
 @eqx.filter_jit
-def _compiled_values_of(problem: Problem, thetas: Any) -> tuple[Any, Any]:
-    def one_batch(batch: Any) -> tuple[Any, Any]:
-        planned = _iterate(problem, batch)
+def _compiled_values_of(problem: Problem, batches: Any, draws: Any) -> tuple[Any, Any]:
+    def noise_range(values: Any, theta: Any) -> Any:
+        played = jax.vmap(lambda each: _episode(problem, values, theta, each))(draws)
+        return jnp.max(played.spread)
 
-        def spread(tables: _Tables, values: Any) -> Any:
-            def after(m: int) -> Any:
-                weight = tables.next_weight[m][..., None, None]
-                lower = tables.next_place[m]
-                return (1.0 - weight) * values[lower] + weight * values[lower + 1]
+    def one_batch(thetas: Any) -> tuple[Any, Any]:
+        planned = _iterate(problem, thetas)
+        if draws is None:
+            return planned.start, jnp.zeros_like(planned.start)
+        return planned.start, jax.vmap(noise_range, (-1, 0))(planned.values, thetas)
 
-            least = most = after(0)
-            for m in range(1, len(problem.system.transitions)):
-                least, most = jnp.minimum(least, after(m)), jnp.maximum(most, after(m))
-            return jnp.max(most - least, axis=(0, 1, 2))
-
-        spreads = jax.lax.map(lambda now: spread(*now), (problem.tables, planned.values[1:]))
-        return planned.start, jnp.max(spreads, axis=0)
-
-    count, size = thetas.shape[0], 16
-    padded = jnp.concat([thetas, jnp.broadcast_to(thetas[:1], (-count % size, thetas.shape[1]))])
-    starts, ranges = jax.lax.map(one_batch, padded.reshape(-1, size, thetas.shape[1]))
-    return starts.reshape(-1)[:count], ranges.reshape(-1)[:count]
+    return jax.lax.map(one_batch, batches)
 
 
 def _pull(points: Any, centre: Any, gram: Any, beta: Any) -> Any:
@@ -1046,24 +1085,28 @@ def learn(
     true = problem.system.check_theta(theta)
     _validate.choice("variant", variant, get_args(Variant))
     _validate.count("episodes", episodes)
+    _validate.number("beta", beta, above=0.0)
     if problem.certificate is None:
         raise ValueError("Algorithm 2 plays through the guard; prepare the problem with a certificate")
     if problem.system.dimension > 12:
         raise ValueError(
             f"theta may have at most 12 entries (every support is tried), got {problem.system.dimension}"
         )
-    surface = make_surface(problem) if surface is None else surface
+    if variant == "optimistic" and surface is None:
+        surface = make_surface(problem)
     seeds = [_validate.count("seed", seed, minimum=0) for seed in seeds]
     horizon, dimension = problem.system.horizon, problem.system.dimension
-    draws = np.stack([problem.system.draw(true, seed, (episodes, horizon)) for seed in seeds], axis=1)
+    # Pieces of one size share one compiled program; what is played beyond the last episode is dropped.
+    piece = min(episodes, 50)
+    padded = -(-episodes // piece) * piece
+    draws = np.stack([problem.system.draw(true, seed, (padded, horizon)) for seed in seeds], axis=1)
     randoms = [np.random.default_rng([1, seed]) for seed in seeds]
     low, high = problem.system.actions
-    piece = min(episodes, 50)
     pieces: list[Any] = []
     with jax.enable_x64(True):
         numbers = (jnp.asarray(true), jnp.asarray(beta, dtype=float))
         knowledge = _Knowledge(jnp.zeros((len(seeds), dimension, dimension)), jnp.zeros((len(seeds), dimension)))
-        for begin in range(0, episodes, piece):
+        for begin in range(0, padded, piece):
             now = jnp.asarray(draws[begin : begin + piece])
             nodes = [random.integers(problem.resolution.actions, size=now.shape[::2]) for random in randoms]
             share = np.stack(nodes, axis=1) / (problem.resolution.actions - 1)
@@ -1072,7 +1115,7 @@ def learn(
             pieces.append(jax.tree.map(np.asarray, seen))
             report(min(begin + piece, episodes))
         uniform = float(_random_value(problem, numbers[0]))
-    gathered = jax.tree.map(lambda *each: np.swapaxes(np.concatenate(each), 0, 1), *pieces)
+    gathered = jax.tree.map(lambda *each: np.swapaxes(np.concatenate(each)[:episodes], 0, 1), *pieces)
     greedy_values = gathered.pop("greedy_values")
     values = np.full_like(greedy_values, uniform) if variant == "random" else greedy_values
     spread = float(gathered.pop("spread").max())
@@ -1081,7 +1124,7 @@ def learn(
 
 @eqx.filter_jit
 def _learn_piece(
-    problem: Problem, surface: Surface, numbers: Any, knowledge: Any, draws: Any, proposals: Any, variant: Variant
+    problem: Problem, surface: Surface | None, numbers: Any, knowledge: Any, draws: Any, proposals: Any, variant: Variant
 ) -> tuple[Any, Any]:
     """Some episodes of Algorithm 2 (draws and proposals [K, S, H]); comments give the lines of its box."""
     true, beta = numbers
@@ -1092,7 +1135,7 @@ def _learn_piece(
         estimates = jax.vmap(_fit)(known.gram, known.moment)
         # Line 4: the most optimistic theta of the set.
         chosen = estimates
-        if variant == "optimistic":
+        if variant == "optimistic" and surface is not None:
             choose: Any = jax.vmap(lambda gram, estimate: _most_optimistic(surface, gram, estimate, beta))
             chosen = choose(known.gram, estimates)
         # Line 5: value iteration.
