@@ -34,8 +34,8 @@ import numpy as np
 
 from tether import _validate
 from tether.certificates import LipschitzCertificate
-from tether.learn import optimistic
-from tether.learn.optimistic import Floats, MixtureSystem, Problem, Resolution
+from tether.learn import optimistic, planning
+from tether.learn.planning import Floats, MixtureSystem, Problem, Resolution
 
 Form = Literal["printed", "corrected"]
 
@@ -78,7 +78,11 @@ def regret_bound(
     plays = episodes * horizon
     d_q = eluder_dimension(value_range, dimension, 1.0 / plays)
     if form == "printed":
-        beta = optimistic.confidence_radius(value_range, horizon, dimension, episodes, delta) if beta is None else beta
+        beta = (
+            optimistic.confidence_radius(value_range, horizon, dimension, episodes, delta)
+            if beta is None
+            else beta
+        )
         first, last = d_q * horizon * value_range, horizon * math.sqrt(2.0 * plays * math.log(1.0 / delta))
     else:
         if beta is None:
@@ -87,9 +91,7 @@ def regret_bound(
     return 1.0 + first + 4.0 * math.sqrt(d_q * beta * plays) + last
 
 
-def corrected_radius(
-    value_range: float, horizon: int, dimension: int, episodes: int, delta: float
-) -> float:
+def corrected_radius(value_range: float, horizon: int, dimension: int, episodes: int, delta: float) -> float:
     """beta_k with the range of the values, Vbar, where the paper prints Vbar H."""
     return optimistic.confidence_radius(value_range / horizon, horizon, dimension, episodes, delta)
 
@@ -117,7 +119,7 @@ class Unconstrained:
     """The optimal unconstrained policy pi-star for one theta; made by `solve_unconstrained`."""
 
     problem: Problem
-    plan: optimistic.Plan
+    plan: planning.Plan
     theta: Floats
     value: float
     """V*(x_1) on the continuous system, over every draw."""
@@ -130,19 +132,21 @@ class Unconstrained:
         return self.problem.system
 
 
-def solve_unconstrained(system: MixtureSystem, theta: Any, resolution: Resolution | None = None) -> Unconstrained:
+def solve_unconstrained(
+    system: MixtureSystem, theta: Any, resolution: Resolution | None = None
+) -> Unconstrained:
     """pi-star with what Theorem 5.1 needs of it: eta and L_{Q,h}, over every node of the grid."""
-    problem = optimistic.prepare(system, None, resolution)
+    problem = planning.prepare(system, None, resolution)
     true = system.check_theta(theta)
-    policy = optimistic.plan(problem, true)
+    policy = planning.plan(problem, true)
     with jax.enable_x64(True):
         quality = np.asarray(_free_quality(problem, jnp.asarray(policy.values), jnp.asarray(true)))
     proposals = np.linspace(*system.actions, problem.resolution.actions)
     slopes = np.abs(np.diff(quality, axis=1)) / np.diff(proposals)[:, None]
     with jax.enable_x64(True):
-        prior = np.asarray(optimistic._evaluate_on_grid(system, problem.resolution)["prior"])
+        prior = np.asarray(planning.evaluate_on_grid(system, problem.resolution)["prior"])
     eta = float(np.abs(proposals[policy.greedy[:, :, 0, 0]] - prior).max())
-    value = optimistic.play_every_draw(problem, policy, true, true).value
+    value = planning.play_every_draw(problem, policy, true, true).value
     return Unconstrained(problem, policy, true, value, eta, slopes.max(axis=(1, 2)))
 
 
@@ -153,7 +157,7 @@ def _free_quality(problem: Problem, values: Any, theta: Any) -> Any:
 
     def one_round(now: Any) -> Any:
         tables, after = now
-        expected = optimistic._expected(after, tables, chances)
+        expected = planning.expected_values(after, tables, chances)
         return tables.reward[:, :, 0] + jnp.moveaxis(expected[:, :, 0, 0], 0, 1)
 
     return jax.lax.map(one_round, (problem.tables, values[1:]))
@@ -162,11 +166,15 @@ def _free_quality(problem: Problem, values: Any, theta: Any) -> Any:
 def promise_cost(star: Unconstrained, certificate: LipschitzCertificate) -> PromiseCost:
     """Theorem 5.1's bound for a contract, with the expectation taken over every draw of the continuous system."""
     paper = replace(certificate, rule="paper")
-    draws, chances = optimistic.every_draw(star.system, star.theta)
+    draws, chances = planning.every_draw(star.system, star.theta)
     with jax.enable_x64(True):
         numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=float), paper)
         played = _project_optimal(
-            star.problem, numbers, jnp.asarray(star.plan.values[..., 0]), jnp.asarray(star.theta), jnp.asarray(draws)
+            star.problem,
+            numbers,
+            jnp.asarray(star.plan.values[..., 0]),
+            jnp.asarray(star.theta),
+            jnp.asarray(draws),
         )
         rewards, gains = (np.asarray(each) for each in played)
     horizon = star.system.horizon
@@ -185,10 +193,10 @@ def promise_cost(star: Unconstrained, certificate: LipschitzCertificate) -> Prom
 
 
 @eqx.filter_jit
-def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any, draws: Any) -> tuple[Any, Any]:
+def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any, draws: Any) -> Any:
     """pi-perp: pi-star's actions through the guard; its rewards and DeltaG_h, [N, H] each."""
     system = problem.system
-    grid = optimistic._proposals(system, problem.resolution)
+    grid = planning.proposal_grid(system, problem.resolution)
     chances = jnp.asarray(system.mixture) @ theta
 
     def one_round(carry: Any, now: Any) -> tuple[Any, Any]:
@@ -196,20 +204,20 @@ def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any
         at, after, draw = now
 
         def quality(action: Any) -> Any:
-            arrived = optimistic._next_states(system, at, state, action)
-            ahead: Any = jax.vmap(lambda each: optimistic._interpolate(problem, after, at, each, None))
+            arrived = planning.next_states(system, at, state, action)
+            ahead: Any = jax.vmap(lambda each: planning.interpolate(problem, after, at, each, None))
             return system.reward(at, state, action) + chances @ ahead(arrived)
 
         proposal = grid[jnp.argmax(jax.vmap(quality)(grid))]
         bounds, rest = certificate.bounds, certificate.contract.horizon - guard.rounds
         gain = guard.surplus - bounds.carried * bounds.perturbation.felt_over(guard.memory, rest, jnp)
-        action, _, guard = optimistic._guarded(system, certificate, at, state, guard, proposal)
+        action, _, guard = planning.guarded_decision(system, certificate, at, state, guard, proposal)
         reward = jnp.asarray(system.reward(at, state, action), dtype=float)
-        arrived = optimistic._next_states(system, at, state, action)[draw]
+        arrived = planning.next_states(system, at, state, action)[draw]
         return (arrived, guard), (reward, jnp.maximum(gain, 0.0))
 
     def episode(drawn: Any) -> Any:
         start = (jnp.asarray(system.initial, dtype=float), certificate.start(jnp, jnp.zeros(())))
-        return jax.lax.scan(one_round, start, (optimistic._rounds(system), values[1:], drawn))[1]
+        return jax.lax.scan(one_round, start, (planning.rounds_of(system), values[1:], drawn))[1]
 
     return jax.lax.map(episode, draws, batch_size=1024)

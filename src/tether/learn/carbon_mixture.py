@@ -10,13 +10,15 @@ import numpy as np
 
 from tether.certificates import LipschitzCertificate, Rule
 from tether.contract import Contract
-from tether.learn.optimistic import MixtureSystem
+from tether.learn.planning import MixtureSystem
 from tether.sensitivity import Sensitivity, geometric
 
 
 @dataclass(frozen=True)
 class CarbonMixture:
-    """Deferrable work x waits, demand mu_h arrives, renewables C_h are free, and the energy a is spent:
+    """Schedule deferrable work: which share of it to do now, and which to keep for the sun.
+
+    Work x waits, demand mu_h arrives, renewables C_h are free, and the energy a is spent:
 
         left         w_h(x, a) = [x + mu_h - e a]^+                          work that has to wait
         next state   f_m(x, a) = min(X, kept_m w_h(x, a) + new_m)            m = 1..8, drawn each round
@@ -79,7 +81,9 @@ class CarbonMixture:
 
     def certificate(self, lam: float, b: float, rule: Rule = "tight") -> LipschitzCertificate:
         """The guard's certificate for the contract (lam, b)."""
-        return LipschitzCertificate(Contract(lam, b, len(self.demand), cost_floor=1.0), self.sensitivity, rule)
+        return LipschitzCertificate(
+            Contract(lam, b, len(self.demand), cost_floor=1.0), self.sensitivity, rule
+        )
 
     @property
     def system(self) -> MixtureSystem:
