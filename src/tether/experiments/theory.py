@@ -314,7 +314,16 @@ def theory_study(
     learnings = [learning]
     for variant in get_args(Variant)[1:]:
         learnings.append(
-            optimistic.learn(problem, theta, episodes, seeds, variant=variant, beta=beta, report=progress)
+            optimistic.learn(
+                problem,
+                theta,
+                episodes,
+                seeds,
+                variant=variant,
+                beta=beta,
+                surface=surface,
+                report=progress,
+            )
         )
         done += episodes
 

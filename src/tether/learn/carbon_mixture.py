@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
@@ -85,9 +86,9 @@ class CarbonMixture:
             Contract(lam, b, len(self.demand), cost_floor=1.0), self.sensitivity, rule
         )
 
-    @property
+    @cached_property
     def system(self) -> MixtureSystem:
-        """The system, with identical functions for equal parameters."""
+        """The system; made once, so that what is compiled for it is compiled once."""
         demand, renewables = np.asarray(self.demand), np.asarray(self.renewables)
 
         def waiting(at: Any, x: Any) -> Any:

@@ -7,6 +7,7 @@ program; its inner function `_learn_piece` follows the algorithm box line by lin
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -348,8 +349,7 @@ def learn(
         raise ValueError(
             f"theta may have at most 12 entries (every support is tried), got {problem.system.dimension}"
         )
-    if variant == "optimistic" and surface is None:
-        surface = make_surface(problem)
+    surface = make_surface(problem) if surface is None else surface
     seeds = [_validate.count("seed", seed, minimum=0) for seed in seeds]
     horizon, dimension = problem.system.horizon, problem.system.dimension
     # Pieces of one size share one compiled program; what is played beyond the last episode is dropped.
@@ -357,19 +357,20 @@ def learn(
     padded = -(-episodes // piece) * piece
     draws = np.stack([problem.system.draw(true, seed, (padded, horizon)) for seed in seeds], axis=1)
     randoms = [np.random.default_rng([1, seed]) for seed in seeds]
-    low, high = problem.system.actions
     pieces: list[Any] = []
     with jax.enable_x64(True):
-        numbers = (jnp.asarray(true), jnp.asarray(beta, dtype=float))
+        # One program serves every variant: what tells them apart is data.
+        numbers = (jnp.asarray(true), jnp.asarray(beta, dtype=float), jnp.asarray(variant == "optimistic"))
         knowledge = _Knowledge(
             jnp.zeros((len(seeds), dimension, dimension)), jnp.zeros((len(seeds), dimension))
         )
         for begin in range(0, padded, piece):
             now = jnp.asarray(draws[begin : begin + piece])
-            nodes = [random.integers(problem.resolution.actions, size=now.shape[::2]) for random in randoms]
-            share = np.stack(nodes, axis=1) / (problem.resolution.actions - 1)
-            proposals = jnp.asarray(low + share * (high - low))
-            knowledge, seen = _learn_piece(problem, surface, numbers, knowledge, now, proposals, variant)
+            indices = [random.integers(problem.resolution.actions, size=now.shape[::2]) for random in randoms]
+            imposed = jnp.asarray(
+                np.stack(indices, axis=1) if variant == "random" else np.full(now.shape, -1)
+            )
+            knowledge, seen = _learn_piece(problem, surface, numbers, knowledge, now, imposed)
             pieces.append(jax.tree.map(np.asarray, seen))
             report(min(begin + piece, episodes))
         uniform = float(evaluate_random(problem, numbers[0]))
@@ -382,35 +383,33 @@ def learn(
 
 @eqx.filter_jit
 def _learn_piece(
-    problem: Problem,
-    surface: Surface | None,
-    numbers: Any,
-    knowledge: Any,
-    draws: Any,
-    proposals: Any,
-    variant: Variant,
+    problem: Problem, surface: Surface, numbers: Any, knowledge: Any, draws: Any, imposed: Any
 ) -> Any:
-    """Some episodes of Algorithm 2 (draws and proposals [K, S, H]); comments give the lines of its box."""
-    true, beta = numbers
+    """Some episodes of Algorithm 2; comments give the lines of its box.
+
+    Args:
+        problem: The problem.
+        surface: The value at the start as a function of theta.
+        numbers: The true theta, beta, and whether to be optimistic.
+        knowledge: The regression's sums before the first of these episodes.
+        draws: [K, S, H] what nature draws.
+        imposed: [K, S, H] indices of random proposals; -1 for greedy ones.
+    """
+    true, beta, hopeful = numbers
 
     def one_episode(known: _Knowledge, now: Any) -> tuple[_Knowledge, dict[str, Any]]:
-        drawn, imposed = now
+        drawn, random = now
         # Line 10 of the episode before: theta-hat, and with it the confidence set.
         estimates = jax.vmap(_fit)(known.gram, known.moment)
         # Line 4: the most optimistic theta of the set.
-        chosen = estimates
-        if variant == "optimistic" and surface is not None:
-            choose: Any = jax.vmap(lambda gram, estimate: _most_optimistic(surface, gram, estimate, beta))
-            chosen = choose(known.gram, estimates)
+        choose: Any = jax.vmap(lambda gram, estimate: _most_optimistic(surface, gram, estimate, beta))
+        chosen = jnp.where(hopeful, choose(known.gram, estimates), estimates)
         # Line 5: value iteration.
         planned = iterate_values(problem, chosen)
         # Lines 6 to 9: play the greedy policy through ACD and see where it leads.
         values = jnp.moveaxis(planned.values, -1, 0)
-        played: Any = jax.vmap(
-            lambda each, theta, draw, proposal: play_episode(
-                problem, each, theta, draw, proposal if variant == "random" else None
-            )
-        )(values, chosen, drawn, imposed)
+        play_each: Any = jax.vmap(functools.partial(play_episode, problem))
+        played = play_each(values, chosen, drawn, random)
         # Line 10: the regression's sums.
         gram = known.gram + jnp.einsum("shi,shj->sij", played.features, played.features)
         moment = known.moment + jnp.einsum("shi,sh->si", played.features, played.target)
@@ -429,4 +428,4 @@ def _learn_piece(
         }
         return _Knowledge(gram, moment), seen
 
-    return jax.lax.scan(one_episode, knowledge, (draws, proposals))
+    return jax.lax.scan(one_episode, knowledge, (draws, imposed))

@@ -227,7 +227,8 @@ def prepare(
         grid = evaluate_on_grid(system, resolution)
         _check_system(system, certificate, {name: np.asarray(values) for name, values in grid.items()})
         sizes, lows, highs = _axes(system, certificate, resolution, grid)
-        numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=float), certificate)
+        # Arrays, so that another (lam, b) compiles nothing anew; NumPy's, which keep their precision outside of here.
+        numbers = jax.tree.map(lambda number: np.asarray(number, dtype=float), certificate)
         tables = _tabulate(system, resolution, sizes, numbers, lows, highs)
         return Problem(system, resolution, sizes, numbers, lows, highs, tables)
 
@@ -690,7 +691,7 @@ class PlayedRound(NamedTuple):
     """Largest minus smallest V(s') over the transition functions: known before nature draws."""
 
 
-def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, proposals: Any = None) -> PlayedRound:
+def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, imposed: Any = None) -> PlayedRound:
     """One episode on the continuous system, through the guard, and the prior replayed on the same draws.
 
     Args:
@@ -698,7 +699,7 @@ def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, proposal
         values: [H + 1, n_x, n_g] to be greedy for.
         theta: [d] the model to be greedy for.
         draws: [H] which transition function nature draws.
-        proposals: [H] proposals to play instead of the greedy ones.
+        imposed: [H] indices of proposals to play; -1, or no array at all, for the greedy one.
     """
     system, certificate = problem.system, problem.certificate
     mixture = jnp.asarray(system.mixture)
@@ -706,25 +707,23 @@ def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, proposal
 
     def one_round(carry: Any, now: Any) -> tuple[Any, PlayedRound]:
         state, guard, prior_state = carry
-        at, values_after, draw, imposed = now
+        at, values_after, draw, index = now
 
-        def look_ahead(proposal: Any) -> tuple[Any, Any]:
+        def look_ahead(proposal: Any) -> Any:
             """Algorithm 1 and one step of the model: what is played, and V after each transition function [M]."""
             action, cost, after = guarded_decision(system, certificate, at, state, guard, proposal)
+            reward = jnp.asarray(system.reward(at, state, action), dtype=float)
             arrived = next_states(system, at, state, action)
             here: Any = jax.vmap(lambda each: interpolate(problem, values_after, at, each, after))
-            return (action, cost, after, arrived), here(arrived)
+            return reward, cost, action, after, arrived, here(arrived)
 
-        if proposals is None:
-            (actions, *_), ahead = jax.vmap(look_ahead)(grid)
-            rewards = jax.vmap(lambda action: system.reward(at, state, action))(actions)
-            chosen = grid[jnp.argmax(rewards + ahead @ (mixture @ theta))]
-        else:
-            chosen = imposed
-        (action, cost, after, arrived), ahead = look_ahead(chosen)
+        options = jax.vmap(look_ahead)(grid)
+        best = jnp.argmax(options[0] + options[-1] @ (mixture @ theta))
+        chosen = jnp.where(index >= 0, index, best)
+        reward, cost, action, after, arrived, ahead = jax.tree.map(lambda each: each[chosen], options)
         trusted = jnp.asarray(system.prior(at, prior_state), dtype=float)
         seen = PlayedRound(
-            reward=jnp.asarray(system.reward(at, state, action), dtype=float),
+            reward=reward,
             cost=cost,
             prior_cost=jnp.asarray(system.cost(at, prior_state, trusted), dtype=float),
             action=action,
@@ -736,7 +735,7 @@ def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, proposal
 
     start = None if certificate is None else certificate.start(jnp, jnp.zeros(()))
     initial = jnp.asarray(system.initial, dtype=float)
-    imposed = jnp.zeros(system.horizon) if proposals is None else proposals
+    imposed = jnp.full(system.horizon, -1) if imposed is None else imposed
     inputs = (rounds_of(system), values[1:], draws, imposed)
     seen: PlayedRound = jax.lax.scan(one_round, (initial, start, initial), inputs)[1]
     return seen
