@@ -144,8 +144,8 @@ def reproduce_theory(
     out: Out = Path("out/theory"),
     lam: Annotated[float, typer.Option(help="Relative slack, for the learning curves.")] = 0.25,
     b: Annotated[float, typer.Option(help="Slack a round, for the learning curves, cost units.")] = 0.25,
-    lams: Annotated[str, typer.Option(help="Values of lam to check the theorems at.")] = "0,0.25,0.5,1,2,4",
-    bs: Annotated[str, typer.Option(help="Values of b to check them at.")] = "0,0.25,0.5,1,2,4",
+    lams: Annotated[str, typer.Option(help="Values of lam to check the theorems at.")] = "0,0.5,1,4",
+    bs: Annotated[str, typer.Option(help="Values of b to check them at.")] = "0,0.5,1,4",
     episodes: Annotated[int, typer.Option(help="Episodes that each seed learns for (K).", min=10)] = 500,
     seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 10,
     seed: Seed = 0,
@@ -165,7 +165,7 @@ def reproduce_theory(
 
     For instance `tether reproduce theory --episodes 2000 --lams 0,1,4 --bs 0,1,4`.
     """
-    from typing import cast
+    from typing import cast, get_args
 
     from tether.certificates import Rule
     from tether.experiments import figures, output
@@ -174,8 +174,11 @@ def reproduce_theory(
 
     folder = output.prepare_folder(out)
     lam, b = _validate.number("--lam", lam, minimum=0.0), _validate.number("--b", b, minimum=0.0)
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"--delta must be between 0 and 1, got {delta!r}")
     if scale is not None:
         _validate.number("--scale", scale, above=0.0)
+    _validate.choice("rule", rule, get_args(Rule))
     grid = [
         [_validate.number(name, each, minimum=0.0) for each in _numbers(name, text)]
         for name, text in (("--lams", lams), ("--bs", bs))

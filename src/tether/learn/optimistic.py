@@ -161,6 +161,8 @@ class Surface(eqx.Module):
     """[J, d] the lattice."""
     table: Any
     """(denominator + 1) ** (d - 1) values by tail sums of theta; 0 outside the simplex."""
+    values: Any
+    """[J] the value at each of them."""
     noise_range: Any
     """Largest difference of V_{h+1}(s') between two transition functions that any plan of the lattice meets when it
     is played; over 32 sequences in which every function is as likely, whatever the true theta is."""
@@ -196,7 +198,8 @@ def make_surface(problem: Problem, points: int = 300) -> Surface:
     table = np.zeros((denominator + 1,) * (dimension - 1))
     table[tuple(tails.astype(int).T)] = starts
     with jax.enable_x64(True):
-        return Surface(denominator, jnp.asarray(lattice), jnp.asarray(table), jnp.asarray(ranges.max()))
+        numbers = (lattice, table, starts, ranges.max())
+        return Surface(denominator, *(jnp.asarray(each) for each in numbers))
 
 
 def _values_of(problem: Problem, thetas: Floats, draws: Any = None) -> tuple[Floats, Floats]:

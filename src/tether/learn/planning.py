@@ -614,12 +614,10 @@ def interpolate(problem: Problem, values: Any, closed: Any, state: Any, guard: A
     """`values` [n_x, n_g, ...] of round closed + 1 at one state and one guard state, off the nodes: [...]."""
     lower, weight = _place_on_axis(state, *problem.system.states, problem.resolution.states)
     flat, weights = (0, []) if guard is None else _place_guard(problem, closed, guard)
-    total: Any = 0.0
-    for offset, corner in _corners(problem.sizes):
-        at = flat + offset
-        near_far = (1.0 - weight) * values[lower, at] + weight * values[lower + 1, at]
-        total = total + _corner_weight(weights, corner) * near_far
-    return total
+    corners = _corners(problem.sizes)
+    at = jnp.stack([flat + offset for offset, _ in corners])
+    shares = jnp.stack([jnp.asarray(_corner_weight(weights, corner)) for _, corner in corners])
+    return shares @ ((1.0 - weight) * values[lower, at] + weight * values[lower + 1, at])
 
 
 @eqx.filter_jit
