@@ -11,7 +11,7 @@ from tether.learn import optimistic, planning
 from tether.learn.carbon_mixture import CarbonMixture
 from tether.learn.planning import MixtureSystem, Problem, Resolution
 
-GRID = Resolution(states=9, actions=5, surplus=9, memory=4, allowance=5)
+GRID = Resolution(states=9, actions=5, surplus=9, memory=4)
 EXAMPLE = CarbonMixture(demand=(2.0, 1.5, 1.0), renewables=(0.0, 0.5, 5.0), kept=(0.2, 1.0))
 """Three rounds, four transition functions, three kinds of hours."""
 LAM, B = 0.6, 0.4

@@ -92,7 +92,7 @@ def test_a_plan_earns_on_the_continuous_system_what_brute_force_through_the_onli
 
 def test_rule_paper_has_its_allowance_on_the_grid():
     problem = guarded(rule="paper")
-    assert problem.sizes == (9, 4, 5)
+    assert problem.sizes == (9, 4, 7)
     value = planning.plan(problem, THETA).start[0]
     assert value == pytest.approx(brute_force("paper"), rel=0.03)
     assert value < planning.plan(guarded(), THETA).start[0]
@@ -255,4 +255,12 @@ def test_too_many_draws_to_try_are_refused():
 
 
 def test_a_finer_grid_contains_the_coarse_one():
-    assert GRID.refined(2) == Resolution(states=17, actions=9, surplus=17, memory=7, allowance=9)
+    assert GRID.refined(2) == Resolution(states=17, actions=9, surplus=17, memory=7, allowance=13)
+
+
+def test_an_example_that_makes_no_sense_is_refused_and_equal_ones_share_their_system():
+    with pytest.raises(ValueError, match="one value a round each, got 2 and 1"):
+        CarbonMixture(demand=(1.0, 1.0), renewables=(1.0,))
+    with pytest.raises(ValueError, match="kept within 0 to 1"):
+        CarbonMixture(kept=(0.5, 1.5))
+    assert CarbonMixture().system is CarbonMixture().system

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from tether import _validate
 from tether.certificates import LipschitzCertificate, Rule
 from tether.contract import Contract
 from tether.learn.planning import MixtureSystem
@@ -66,6 +67,17 @@ class CarbonMixture:
     new: tuple[float, ...] = (0.0, 1.0)
     """Unforeseen work that can arrive."""
 
+    def __post_init__(self) -> None:
+        if len(self.demand) != len(self.renewables):
+            counts = f"{len(self.demand)} and {len(self.renewables)}"
+            raise ValueError(f"demand and renewables must have one value a round each, got {counts}")
+        for name in ("capacity", "efficiency", "price"):
+            _validate.number(name, getattr(self, name), above=0.0)
+        if not 0.0 < self.share < 1.0 or not all(0.0 <= kept <= 1.0 for kept in self.kept):
+            raise ValueError(
+                f"share must be between 0 and 1 and kept within 0 to 1, got {self.share!r} and {self.kept!r}"
+            )
+
     @property
     def theta(self) -> Any:
         """[3] what nature draws with in the experiments."""
@@ -86,45 +98,50 @@ class CarbonMixture:
             Contract(lam, b, len(self.demand), cost_floor=1.0), self.sensitivity, rule
         )
 
-    @cached_property
+    @property
     def system(self) -> MixtureSystem:
-        """The system; made once, so that what is compiled for it is compiled once."""
-        demand, renewables = np.asarray(self.demand), np.asarray(self.renewables)
+        """The system: one object for equal parameters, so that what is compiled for it is compiled once."""
+        return _make_system(self)
 
-        def waiting(at: Any, x: Any) -> Any:
-            return x + jnp.asarray(demand)[at - 1]
 
-        def left(at: Any, x: Any, a: Any) -> Any:
-            return jnp.maximum(waiting(at, x) - self.efficiency * a, 0.0)
+@cache
+def _make_system(example: CarbonMixture) -> MixtureSystem:
+    demand, renewables = np.asarray(example.demand), np.asarray(example.renewables)
 
-        def transition(kept: float, new: float) -> Any:
-            return lambda at, x, a: jnp.minimum(self.capacity, kept * left(at, x, a) + new)
+    def waiting(at: Any, x: Any) -> Any:
+        return x + jnp.asarray(demand)[at - 1]
 
-        def cost(at: Any, x: Any, a: Any) -> Any:
-            return 1.0 + left(at, x, a)
+    def left(at: Any, x: Any, a: Any) -> Any:
+        return jnp.maximum(waiting(at, x) - example.efficiency * a, 0.0)
 
-        def reward(at: Any, x: Any, a: Any) -> Any:
-            done = jnp.minimum(self.efficiency * a, waiting(at, x))
-            return self.price * done - jnp.maximum(a - jnp.asarray(renewables)[at - 1], 0.0) ** 2
+    def transition(kept: float, new: float) -> Any:
+        return lambda at, x, a: jnp.minimum(example.capacity, kept * left(at, x, a) + new)
 
-        def prior(at: Any, x: Any) -> Any:
-            return self.share * waiting(at, x) / self.efficiency
+    def cost(at: Any, x: Any, a: Any) -> Any:
+        return 1.0 + left(at, x, a)
 
-        impatient, quiet = _fading(len(self.kept), 3.0), _fading(len(self.new), 9.0)
-        patient, busy = impatient[::-1], quiet[::-1]
-        kinds = [(impatient, quiet), (patient, quiet), ((impatient + patient) / 2.0, busy)]
-        columns = [np.outer(users, arrivals).ravel() for users, arrivals in kinds]
-        return MixtureSystem(
-            horizon=len(self.demand),
-            states=(0.0, self.capacity),
-            actions=(0.0, self.share * (self.capacity + max(self.demand)) / self.efficiency),
-            initial=0.5,
-            transitions=tuple(transition(kept, new) for kept in self.kept for new in self.new),
-            reward=reward,
-            cost=cost,
-            prior=prior,
-            mixture=np.stack(columns, axis=1),
-        )
+    def reward(at: Any, x: Any, a: Any) -> Any:
+        done = jnp.minimum(example.efficiency * a, waiting(at, x))
+        return example.price * done - jnp.maximum(a - jnp.asarray(renewables)[at - 1], 0.0) ** 2
+
+    def prior(at: Any, x: Any) -> Any:
+        return example.share * waiting(at, x) / example.efficiency
+
+    impatient, quiet = _fading(len(example.kept), 3.0), _fading(len(example.new), 9.0)
+    patient, busy = impatient[::-1], quiet[::-1]
+    kinds = [(impatient, quiet), (patient, quiet), ((impatient + patient) / 2.0, busy)]
+    columns = [np.outer(users, arrivals).ravel() for users, arrivals in kinds]
+    return MixtureSystem(
+        horizon=len(example.demand),
+        states=(0.0, example.capacity),
+        actions=(0.0, example.share * (example.capacity + max(example.demand)) / example.efficiency),
+        initial=0.5,
+        transitions=tuple(transition(kept, new) for kept in example.kept for new in example.new),
+        reward=reward,
+        cost=cost,
+        prior=prior,
+        mixture=np.stack(columns, axis=1),
+    )
 
 
 def _fading(count: int, ratio: float) -> Any:
