@@ -179,14 +179,12 @@ def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
     for i, (problem, taken) in enumerate(zip(problems, times, strict=True)):
         middle = float(np.median(taken))
         target = ("< 1", middle < 1.0) if i == 0 else ("", None)
-        yield Measurement(
-            f"value iteration, {problem.nodes:,} nodes a round", middle, min(taken), max(taken), "s", *target
-        )
+        yield Measurement(f"plan, {problem.nodes:,} nodes", middle, min(taken), max(taken), "s", *target)
     nodes = np.log([problem.nodes for problem in problems])
     slopes = [float(np.polyfit(nodes, np.log(taken), 1)[0]) for taken in zip(*times, strict=True)]
     slope = float(np.median(slopes))
     yield Measurement(
-        "time grows as nodes to the power",
+        "growth: power of nodes",
         slope,
         min(slopes),
         max(slopes),

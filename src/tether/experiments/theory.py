@@ -512,10 +512,10 @@ def learning_figure(study: TheoryStudy) -> Figure:
     for name, curves in study.curves.items():
         for axis, key, factor in ((left, "regret", 1.0), (right, "gap", 100.0)):
             values = np.maximum(factor * curves[key], 1e-3)
-            axis.fill_between(
-                k, values.min(axis=0), values.max(axis=0), color=COLORS[name], alpha=0.15, linewidth=0
-            )
-            axis.plot(k, values.mean(axis=0), color=COLORS[name], label=name)
+            if key == "regret" or name == "optimistic":
+                band = (values.min(axis=0), values.max(axis=0))
+                axis.fill_between(k, *band, color=COLORS[name], alpha=0.15, linewidth=0)
+            axis.plot(k, values.mean(axis=0), color=COLORS[name], label=name if key == "regret" else None)
     (row,) = (each for each in study.settings if (each.lam, each.b) == (study.lam, study.b))
     left.axhline(row.used_bound, color=figures.RED, label="Theorem 5.2 at the beta used, k = K")
     left.axhline(row.printed_bound, color=figures.RED, linestyle="--", label="Theorem 5.2 as printed, k = K")
@@ -523,13 +523,12 @@ def learning_figure(study: TheoryStudy) -> Figure:
     left.set_title("What learning costs: mean, and all seeds", loc="left")
     right.axhline(1.0, color=figures.GREY, linestyle=":", label="1 %")
     right.set_ylabel("greedy policy below pi-circ, %")
-    right.set_title("Value of each episode's greedy policy under the true theta", loc="left")
+    right.set_title("Each episode's greedy policy: mean, and all optimistic seeds", loc="left")
     for axis in (left, right):
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xlabel("episode k")
-    left.legend(loc="lower center", bbox_to_anchor=(0.5, -0.48), fontsize=8, ncols=2)
-    right.legend(loc="lower center", bbox_to_anchor=(0.5, -0.42), fontsize=8, ncols=2)
+    figure.legend(loc="outside lower center", fontsize=8, ncols=3)
     figure.suptitle(
         f"Algorithm 2, small carbon system, lam = {study.lam:g}, b = {study.b:g}, {len(study.seeds)} seeds",
         x=0.01,
@@ -578,6 +577,6 @@ def bounds_figure(study: TheoryStudy) -> Figure:
         for axis in (top, bottom):
             axis.set_xlabel(name)
             axis.set_ylabel("reward units")
-    axes[0, 0].legend(loc="best", fontsize=8)
-    axes[1, 0].legend(loc="center right", fontsize=8)
+    handles = [*axes[0, 0].get_legend_handles_labels()[0], *axes[1, 0].get_legend_handles_labels()[0]]
+    figure.legend(handles=handles, loc="outside lower center", fontsize=8, ncols=3)
     return figure
