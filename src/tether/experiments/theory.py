@@ -167,15 +167,15 @@ class TheoryStudy:
     def _learning_table(self) -> Table:
         table = _table(
             f"Algorithm 2 at lam = {self.lam:g}, b = {self.b:g}, rule {self.rule}: K = {self.episodes}, "
-            f"{len(self.seeds)} seeds; mean / worst seed",
+            f"{len(self.seeds)} seeds; mean/worst",
             ("learner", "slope", "PReg(K)", "last gap, %", "covered", "broken"),
         )
         for row in self.variants:
             table.add_row(
                 row.variant,
-                f"{row.slope:.2f} / {max(row.slopes):.2f}",
-                f"{np.mean(row.regrets):.1f} / {max(row.regrets):.1f}",
-                f"{100.0 * np.mean(row.final_gaps):.2f} / {100.0 * max(row.final_gaps):.2f}",
+                f"{row.slope:.2f}/{max(row.slopes):.2f}",
+                f"{np.mean(row.regrets):.4g}/{max(row.regrets):.4g}",
+                f"{100.0 * np.mean(row.final_gaps):.2f}/{100.0 * max(row.final_gaps):.2f}",
                 f"{row.coverage:.1%}",
                 f"{row.violation_rate:.1%}",
             )
@@ -573,6 +573,7 @@ def bounds_figure(study: TheoryStudy) -> Figure:
             at, measured.mean(axis=1), "o-", color=figures.BLUE, label="measured, beta used (all seeds)"
         )
         bottom.set_yscale("log")
+        bottom.set_ylim(bottom=0.1)
         bottom.set_title(f"What learning costs: PReg({study.episodes}), {fixed}", loc="left")
         for axis in (top, bottom):
             axis.set_xlabel(name)
