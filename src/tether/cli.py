@@ -254,6 +254,79 @@ def reproduce_published(
     console.print(f"Results: {folder / 'results.json'}")
 
 
+@reproduce.command("theory")
+def reproduce_theory(
+    out: Out = Path("out/theory"),
+    lam: Annotated[float, typer.Option(help="Relative slack, for the learning curves.")] = 0.25,
+    b: Annotated[float, typer.Option(help="Slack a round, for the learning curves, cost units.")] = 0.25,
+    lams: Annotated[str, typer.Option(help="Values of lam to check the theorems at.")] = "0,0.5,1,4",
+    bs: Annotated[str, typer.Option(help="Values of b to check them at.")] = "0,0.5,1,4",
+    episodes: Annotated[int, typer.Option(help="Episodes that each seed learns for (K).", min=10)] = 500,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 10,
+    seed: Seed = 0,
+    delta: Annotated[float, typer.Option(help="Probability that the confidence sets may fail with.")] = 0.1,
+    scale: Annotated[
+        float | None, typer.Option(help="beta used / beta printed; the classical ellipsoid if not given.")
+    ] = None,
+    rule: Annotated[str, typer.Option(help="The guard's rule: paper, released or tight.")] = "tight",
+    states: Annotated[int, typer.Option(help="Grid nodes of the state.", min=2)] = 21,
+    actions: Annotated[int, typer.Option(help="Proposals to choose from.", min=2)] = 25,
+) -> None:
+    """Run the exact algorithm (Algorithm 2) and put both theorems beside what is measured.
+
+    On a small carbon system, with an exact oracle: pseudo-regret of the optimistic learner, of one without optimism and
+    of a random one, violations, coverage of the true model; Theorems 5.1 and 5.2 along lam and along b. Writes
+    `results.json`, `learning` and `bounds` as .png and .svg. Some minutes.
+
+    For instance `tether reproduce theory --episodes 2000 --lams 0,1,4 --bs 0,1,4`.
+    """
+    from typing import cast, get_args
+
+    from tether.certificates import Rule
+    from tether.experiments import figures, output
+    from tether.experiments import theory as experiment
+    from tether.learn.planning import Resolution
+
+    folder = output.prepare_folder(out)
+    lam, b = _validate.number("--lam", lam, minimum=0.0), _validate.number("--b", b, minimum=0.0)
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"--delta must be between 0 and 1, got {delta!r}")
+    if scale is not None:
+        _validate.number("--scale", scale, above=0.0)
+    _validate.choice("rule", rule, get_args(Rule))
+    grid = [
+        [_validate.number(name, each, minimum=0.0) for each in train_cli.numbers(name, text)]
+        for name, text in (("--lams", lams), ("--bs", bs))
+    ]
+    with _progress() as progress:
+        task = progress.add_task("learning", total=None)
+        study = experiment.theory_study(
+            lam,
+            b,
+            *grid,
+            episodes=episodes,
+            seeds=list(range(seed, seed + seeds)),
+            delta=delta,
+            scale=scale,
+            rule=cast(Rule, rule),
+            resolution=Resolution(states=states, actions=actions),
+            report=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    for table in study.tables():
+        console.print(table)
+    for name, figure in (
+        ("learning", experiment.learning_figure(study)),
+        ("bounds", experiment.bounds_figure(study)),
+    ):
+        for suffix in (".png", ".svg"):
+            figures.save(figure, folder / (name + suffix))
+    results = study.as_json() | {"provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]]))}
+    output.write_json(folder / "results.json", results)
+    console.print(
+        f"Figures: {folder / 'learning.png'}, {folder / 'bounds.png'}   Results: {folder / 'results.json'}"
+    )
+
+
 @bench.command("guard")
 def bench_guard_command(
     out: Out = Path("out/bench/guard"),
@@ -282,6 +355,18 @@ def bench_train_command(
     from tether.experiments.bench import bench_train
 
     _measure("tether bench train", out, bench_train(seed, repetitions))
+
+
+@bench.command("exact")
+def bench_exact_command(
+    out: Out = Path("out/bench/exact"),
+    seed: Seed = 0,
+    repetitions: Annotated[int, typer.Option(help="How often each grid is measured, in turns.", min=3)] = 7,
+) -> None:
+    """Measure one value iteration of the exact algorithm on grids of growing size, and its compilation."""
+    from tether.experiments.bench import bench_exact
+
+    _measure("tether bench exact", out, bench_exact(seed, repetitions))
 
 
 def _measure(title: str, out: Path, measurements: Iterator[Measurement]) -> None:

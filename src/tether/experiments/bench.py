@@ -154,6 +154,54 @@ def bench_train(seed: int, repetitions: int = 5) -> Iterator[Measurement]:
     yield Measurement("peak memory of all of this", peak, peak, peak, "MB")
 
 
+def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
+    """One value iteration of the small carbon system on its default grid and on larger ones; rule `tight`.
+
+    Args:
+        seed: Of the thetas that are planned for.
+        repetitions: How often each grid is measured, in turns.
+    """
+    from tether.learn import planning
+    from tether.learn.carbon_mixture import CarbonMixture
+
+    example = CarbonMixture()
+    thetas = np.random.default_rng(seed).dirichlet(np.ones(example.system.dimension), size=repetitions + 1)
+    grids = [planning.Resolution(surplus=10 * factor + 1, memory=5) for factor in (1, 2, 4, 8)]
+    problems: list[planning.Problem] = []
+    measures: list[Callable[[], float]] = []
+    for resolution in grids:
+        problem = planning.prepare(example.system, example.certificate(0.25, 0.25), resolution)
+
+        def once(problem: planning.Problem = problem) -> float:
+            start = time.perf_counter()
+            planning.plan(problem, thetas[0])
+            return time.perf_counter() - start
+
+        first = once()
+        if not problems:
+            compiling = first - once()
+            yield Measurement("compiling", compiling, compiling, compiling, "s")
+        problems.append(problem)
+        measures.append(once)
+    times = _alternate(repetitions, *measures)
+    for i, (problem, taken) in enumerate(zip(problems, times, strict=True)):
+        middle = float(np.median(taken))
+        target = ("< 1", middle < 1.0) if i == 0 else ("", None)
+        yield Measurement(f"plan, {problem.nodes:,} nodes", middle, min(taken), max(taken), "s", *target)
+    nodes = np.log([problem.nodes for problem in problems])
+    slopes = [float(np.polyfit(nodes, np.log(taken), 1)[0]) for taken in zip(*times, strict=True)]
+    slope = float(np.median(slopes))
+    yield Measurement(
+        "growth: power of nodes",
+        slope,
+        min(slopes),
+        max(slopes),
+        "",
+        "0.8 to 1.2",
+        0.8 <= slope <= 1.2,
+    )
+
+
 def _training_rates(
     env: Carbon,
     data: Episodes,

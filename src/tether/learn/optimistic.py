@@ -1,0 +1,434 @@
+"""ACRL, exact: the paper's Algorithm 2 for a finite class of transition functions and a linear-mixture model.
+
+Each episode plans (`tether.learn.planning`) for the most optimistic theta of a confidence set, plays the greedy policy
+through the guard, and refits theta-hat by value-targeted regression. `learn` runs it for all seeds in one compiled
+program; its inner function `_learn_piece` follows the algorithm box line by line.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from tether import _validate
+from tether.learn.planning import (
+    Floats,
+    Problem,
+    evaluate_on_grid,
+    evaluate_policy,
+    evaluate_random,
+    iterate_values,
+    play_episode,
+)
+
+Variant = Literal["optimistic", "certainty-equivalent", "random"]
+
+
+# Value-targeted regression, the confidence set, and the optimistic choice in it.
+
+
+def _supports(dimension: int) -> Any:
+    """Every non-empty set of coordinates that may be positive: [2^d - 1, d] of 0 and 1."""
+    return np.array([each for each in itertools.product((0.0, 1.0), repeat=dimension) if any(each)])
+
+
+def _fit(gram: Any, moment: Any) -> Any:
+    """The theta on the simplex [d] that minimises theta' gram theta - 2 moment' theta.
+
+    Exact: for each set of positive coordinates the minimiser on the plane sum(theta) = 1 solves a linear system; the
+    best of those that are not negative is the solution. A ridge of 1e-10 towards the centre of the simplex, relative
+    to the gram's trace, decides where the data do not.
+    """
+    dimension = moment.shape[0]
+    scale = jnp.trace(gram) / dimension
+    scale = jnp.where(scale > 0.0, scale, 1.0)
+    ridge = 1e-10
+    matrix = gram / scale + ridge * jnp.eye(dimension)
+    vector = moment / scale + ridge / dimension
+
+    def on_support(free: Any) -> tuple[Any, Any]:
+        masked = matrix * free[:, None] * free[None, :] + jnp.diag(1.0 - free)
+        border = jnp.concat([masked, free[:, None]], axis=1)
+        system = jnp.concat([border, jnp.append(free, 0.0)[None]], axis=0)
+        theta = jnp.linalg.solve(system, jnp.append(vector * free, 1.0))[:dimension] * free
+        allowed = jnp.all(theta >= -1e-9)
+        theta = jnp.maximum(theta, 0.0) / jnp.sum(jnp.maximum(theta, 0.0))
+        loss = theta @ matrix @ theta - 2.0 * vector @ theta
+        return theta, jnp.where(allowed & jnp.isfinite(loss), loss, jnp.inf)
+
+    thetas, losses = jax.vmap(on_support)(jnp.asarray(_supports(dimension)))
+    return thetas[jnp.argmin(losses)]
+
+
+def fit_theta(features: Any, targets: Any) -> Floats:
+    """Value-targeted regression: the theta on the simplex [d] with the least squared error.
+
+    Args:
+        features: [N, d] E[V(s')] = <features, theta>.
+        targets: [N] V(s') of the states that came.
+    """
+    X, y = np.asarray(features, dtype=float), np.asarray(targets, dtype=float)
+    if X.ndim != 2 or y.shape != X.shape[:1]:
+        raise ValueError(f"features must be [N, d] and targets [N], got {X.shape} and {y.shape}")
+    if X.shape[1] > 12:
+        raise ValueError(f"theta may have at most 12 entries (every support is tried), got {X.shape[1]}")
+    with jax.enable_x64(True):
+        return np.asarray(_compiled_fit(jnp.asarray(X.T @ X), jnp.asarray(X.T @ y)))
+
+
+_compiled_fit = jax.jit(_fit)
+
+
+def log_covering_number(value_range: float, dimension: int, alpha: float) -> float:
+    """Logarithm of a number of thetas such that every E_theta[V] is within alpha of one of theirs.
+
+    Thetas with denominator n: rounding by largest remainders moves theta by at most d / (2 n) in the 1-norm, and
+    <features, theta - theta'> by at most value_range / 2 times that, because theta - theta' sums to 0.
+    """
+    denominator = math.ceil(dimension * value_range / (4.0 * alpha))
+    terms = (math.log1p(denominator / j) for j in range(1, dimension))
+    return sum(terms)
+
+
+def confidence_radius(value_range: float, horizon: int, dimension: int, episodes: int, delta: float) -> float:
+    """beta_k of Theorem 5.2 as printed: 2 (Vbar H)^2 log(2 N / delta) + C Vbar H; the same for every k.
+
+    Args:
+        value_range: Vbar, an upper bound of the values if they are at least 0; of their range otherwise.
+        horizon: H.
+        dimension: d, of theta.
+        episodes: K.
+        delta: The probability that the guarantee may fail with.
+
+    The constant is what the paper's Lemma C.4 leaves of 2 (kH - 1) alpha (2 + sqrt(log(4 kH (kH - 1) / delta))) at
+    k = K with alpha = 1 / (KH log(KH / delta)).
+    """
+    value_range = _validate.number("value_range", value_range, above=0.0)
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must be between 0 and 1, got {delta!r}")
+    plays = episodes * horizon
+    alpha = 1.0 / (plays * math.log(plays / delta))
+    constant = 2.0 * (2.0 + math.sqrt(math.log(4.0 * plays**2 / delta))) / math.log(plays / delta)
+    log_n = log_covering_number(value_range, dimension, alpha)
+    scaled = value_range * horizon
+    return 2.0 * scaled**2 * (math.log(2.0 / delta) + log_n) + constant * scaled
+
+
+def ellipsoid_radius(noise_range: float, dimension: int, delta: float) -> float:
+    """The beta of the classical confidence ellipsoid, for comparison with the printed one: a choice of `scale`.
+
+    The noise of the regression has a variance of at most noise_range^2 / 4 (Popoviciu), and theta has d - 1 free
+    coordinates, so that (noise_range^2 / 4) times the 1 - delta quantile of chi^2_{d-1} covers the true theta in each
+    episode, asymptotically, if not in all of them at once as the printed radius does.
+    """
+    return 0.25 * noise_range**2 * float(chdtri(max(dimension - 1, 1), delta))
+
+
+def value_range(problem: Problem) -> float:
+    """Vbar: the sum over the rounds of the range of the reward over all states and actions of the grid."""
+    with jax.enable_x64(True):
+        rewards = np.asarray(evaluate_on_grid(problem.system, problem.resolution)["reward"])
+    return float(np.sum(rewards.max(axis=(1, 2)) - rewards.min(axis=(1, 2))))
+
+
+def simplex_lattice(dimension: int, denominator: int) -> Floats:
+    """All points of the simplex [J, d] whose entries are multiples of 1 / denominator."""
+    bars = itertools.combinations(range(denominator + dimension - 1), dimension - 1)
+    edges = np.array([(-1, *each, denominator + dimension - 1) for each in bars], dtype=float)
+    return np.asarray((np.diff(edges, axis=1) - 1.0) / denominator)
+
+
+class Surface(eqx.Module):
+    """V_1 at the initial state as a function of theta, tabulated on a lattice of the simplex.
+
+    It depends on the problem and not on the data, so it is made once and serves every episode of every seed. Between
+    lattice points it is interpolated linearly (Kuhn's triangulation).
+    """
+
+    denominator: int = eqx.field(static=True)
+    points: Any
+    """[J, d] the lattice."""
+    table: Any
+    """(denominator + 1) ** (d - 1) values by tail sums of theta; 0 outside the simplex."""
+    values: Any
+    """[J] the value at each of them."""
+    noise_range: Any
+    """Largest difference of V_{h+1}(s') between two transition functions that any plan of the lattice meets when it
+    is played; over 32 sequences in which every function is as likely, whatever the true theta is."""
+
+    def __call__(self, theta: Any) -> Any:
+        """The interpolated value at theta [d]."""
+        dimension = self.points.shape[1]
+        tails = jnp.flip(jnp.cumsum(jnp.flip(theta)))[1:] * self.denominator
+        lower = jnp.clip(jnp.floor(tails), 0.0, self.denominator)
+        fractions = jnp.clip(tails - lower, 0.0, 1.0)
+        order = jnp.argsort(-fractions, stable=True)
+        steps = jnp.concat([jnp.ones(1), fractions[order], jnp.zeros(1)])
+        corner = lower.astype(jnp.int32)
+        total: Any = 0.0
+        for i in range(dimension):
+            total = total + (steps[i] - steps[i + 1]) * self.table[tuple(corner)]
+            if i < dimension - 1:
+                corner = jnp.minimum(corner.at[order[i]].add(1), self.denominator)
+        return total
+
+
+def make_surface(problem: Problem, points: int = 300) -> Surface:
+    """Tabulate the value at the initial state on the finest lattice of the simplex with at most `points` points."""
+    dimension = problem.system.dimension
+    denominator = 1
+    while dimension > 1 and math.comb(denominator + dimension, dimension - 1) <= points:
+        denominator += 1
+    lattice = simplex_lattice(dimension, denominator)
+    shape = (32, problem.system.horizon)
+    draws = np.random.default_rng(0).integers(len(problem.system.transitions), size=shape)
+    starts, ranges = _values_of(problem, lattice, draws)
+    tails = np.rint(np.flip(np.cumsum(np.flip(lattice, axis=1), axis=1), axis=1)[:, 1:] * denominator)
+    table = np.zeros((denominator + 1,) * (dimension - 1))
+    table[tuple(tails.astype(int).T)] = starts
+    with jax.enable_x64(True):
+        numbers = (lattice, table, starts, ranges.max())
+        return Surface(denominator, *(jnp.asarray(each) for each in numbers))
+
+
+def _values_of(problem: Problem, thetas: Floats, draws: Any = None) -> tuple[Floats, Floats]:
+    """V_1 at the initial state of each theta, and the largest range of the noise met in `draws` [N, H]: [J] twice."""
+    count, size = len(thetas), 16
+    padded = np.concatenate([thetas, np.broadcast_to(thetas[:1], (-count % size, thetas.shape[1]))])
+    with jax.enable_x64(True):
+        batches = jnp.asarray(padded.reshape(-1, size, thetas.shape[1]))
+        answers = _compiled_values_of(problem, batches, None if draws is None else jnp.asarray(draws))
+        starts, ranges = (np.asarray(each).reshape(-1)[:count] for each in answers)
+        return starts, ranges
+
+
+@eqx.filter_jit
+def _compiled_values_of(problem: Problem, batches: Any, draws: Any) -> Any:
+    def noise_range(values: Any, theta: Any) -> Any:
+        played = jax.vmap(lambda each: play_episode(problem, values, theta, each))(draws)
+        return jnp.max(played.spread)
+
+    def one_batch(thetas: Any) -> tuple[Any, Any]:
+        planned = iterate_values(problem, thetas)
+        if draws is None:
+            return planned.start, jnp.zeros_like(planned.start)
+        return planned.start, jax.vmap(noise_range, (-1, 0))(planned.values, thetas)
+
+    return jax.lax.map(one_batch, batches)
+
+
+def _pull(points: Any, centre: Any, gram: Any, beta: Any) -> Any:
+    """Each point of the simplex [J, d], moved along the line to `centre` just into the confidence set around it."""
+    step = points - centre
+    distance = jnp.einsum("ji,ik,jk->j", step, gram, step)
+    share = jnp.sqrt(beta / jnp.maximum(distance, beta))
+    return centre + share[:, None] * step
+
+
+def _most_optimistic(surface: Surface, gram: Any, estimate: Any, beta: Any) -> Any:
+    """The theta [d] of the confidence set with the highest interpolated value at the start.
+
+    Candidates: the estimate, the lattice pulled into the set and half-way there; then, twice, points between the best
+    one so far and the others. The set is convex and so contains them all.
+    """
+    pulled = _pull(surface.points, estimate, gram, beta)
+    candidates = jnp.concat([estimate[None], pulled, (pulled + estimate) / 2.0])
+    best = candidates[jnp.argmax(jax.vmap(surface)(candidates))]
+    for share in (0.3, 0.1):
+        nearby = jnp.concat([best[None], best + share * (pulled - best)])
+        best = nearby[jnp.argmax(jax.vmap(surface)(nearby))]
+    return best
+
+
+def optimism_gap(
+    problem: Problem, gram: Any, estimate: Any, beta: float, chosen: Any, points: int = 1000
+) -> float:
+    """How much V_1 at the start is gained over `chosen` by trying a dense lattice in the confidence set.
+
+    Args:
+        problem: The problem.
+        gram: [d, d] sum of the outer products of the features.
+        estimate: [d] theta-hat.
+        beta: Squared radius of the set.
+        chosen: [d] the theta that was taken for the most optimistic one.
+        points: Largest size of the lattice; it is pulled into the set, and half-way there too.
+    """
+    dimension = problem.system.dimension
+    denominator = 1
+    while math.comb(denominator + dimension, dimension - 1) <= points:
+        denominator += 1
+    with jax.enable_x64(True):
+        centre = jnp.asarray(estimate, dtype=float)
+        lattice = jnp.asarray(simplex_lattice(dimension, denominator))
+        pulled = np.asarray(_pull(lattice, centre, jnp.asarray(gram), beta))
+    tried = np.concatenate([np.atleast_2d(chosen), pulled, (pulled + np.asarray(estimate)) / 2.0])
+    starts, _ = _values_of(problem, tried)
+    return float(starts.max() - starts[0])
+
+
+# Algorithm 2.
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What S seeds learnt in K episodes each; rewards and costs are of the continuous system."""
+
+    variant: Variant
+    beta: float
+    """Squared radius of the confidence set."""
+    values: Floats
+    """[S, K] value, under the true theta, of the policy that each episode played."""
+    greedy_values: Floats
+    """[S, K] value of the greedy policy; other than `values` only where proposals were random."""
+    optimistic_values: Floats
+    """[S, K] value that the plan promised itself, V_1 under the chosen theta."""
+    estimates: Floats
+    """[S, K, d] theta-hat before each episode."""
+    chosen: Floats
+    """[S, K, d] the theta that each episode planned for."""
+    grams: Floats
+    """[S, K, d, d] the confidence set's quadratic form before each episode."""
+    covered: NDArray[np.bool_]
+    """[S, K] whether the true theta was in the confidence set."""
+    rewards: Floats
+    """[S, K, H]."""
+    costs: Floats
+    """[S, K, H]."""
+    prior_costs: Floats
+    """[S, K, H] of the prior, replayed on the same draws."""
+    largest_spread: float
+    """Largest range of the regression's noise that was met; known before each draw."""
+
+
+class _Knowledge(NamedTuple):
+    gram: Any
+    """[S, d, d]."""
+    moment: Any
+    """[S, d]."""
+
+
+def learn(
+    problem: Problem,
+    theta: Any,
+    episodes: int,
+    seeds: Sequence[int],
+    *,
+    variant: Variant = "optimistic",
+    beta: float,
+    surface: Surface | None = None,
+    report: Callable[[int], None] = lambda _done: None,
+) -> Learning:
+    """Run Algorithm 2 for `episodes` episodes, all seeds at once, in one compiled program.
+
+    Args:
+        problem: The system behind its guard, on a grid.
+        theta: [d] what nature draws with; the algorithm does not see it.
+        episodes: K.
+        seeds: Each has its own draws, the same for every variant.
+        variant: `"optimistic"`, Algorithm 2; `"certainty-equivalent"`, plans for theta-hat; `"random"`, proposes
+            uniformly random actions to the guard and fits theta-hat to what comes.
+        beta: Squared radius of the confidence set, `scale * confidence_radius(...)`.
+        surface: From `make_surface`; made here if it is None.
+        report: Called with the number of episodes done, after every piece of work.
+    """
+    true = problem.system.check_theta(theta)
+    _validate.choice("variant", variant, get_args(Variant))
+    _validate.count("episodes", episodes)
+    _validate.number("beta", beta, above=0.0)
+    if problem.certificate is None:
+        raise ValueError("Algorithm 2 plays through the guard; prepare the problem with a certificate")
+    if problem.system.dimension > 12:
+        raise ValueError(
+            f"theta may have at most 12 entries (every support is tried), got {problem.system.dimension}"
+        )
+    surface = make_surface(problem) if surface is None else surface
+    seeds = [_validate.count("seed", seed, minimum=0) for seed in seeds]
+    horizon, dimension = problem.system.horizon, problem.system.dimension
+    # Pieces of one size share one compiled program; what is played beyond the last episode is dropped.
+    piece = min(episodes, 50)
+    padded = -(-episodes // piece) * piece
+    draws = np.stack([problem.system.draw(true, seed, (padded, horizon)) for seed in seeds], axis=1)
+    randoms = [np.random.default_rng([1, seed]) for seed in seeds]
+    pieces: list[Any] = []
+    with jax.enable_x64(True):
+        # One program serves every variant: what tells them apart is data.
+        numbers = (jnp.asarray(true), jnp.asarray(beta, dtype=float), jnp.asarray(variant == "optimistic"))
+        knowledge = _Knowledge(
+            jnp.zeros((len(seeds), dimension, dimension)), jnp.zeros((len(seeds), dimension))
+        )
+        for begin in range(0, padded, piece):
+            now = jnp.asarray(draws[begin : begin + piece])
+            indices = [random.integers(problem.resolution.actions, size=now.shape[::2]) for random in randoms]
+            imposed = jnp.asarray(
+                np.stack(indices, axis=1) if variant == "random" else np.full(now.shape, -1)
+            )
+            knowledge, seen = _learn_piece(problem, surface, numbers, knowledge, now, imposed)
+            pieces.append(jax.tree.map(np.asarray, seen))
+            report(min(begin + piece, episodes))
+        uniform = float(evaluate_random(problem, numbers[0]))
+    gathered = jax.tree.map(lambda *each: np.swapaxes(np.concatenate(each)[:episodes], 0, 1), *pieces)
+    greedy_values = gathered.pop("greedy_values")
+    values = np.full_like(greedy_values, uniform) if variant == "random" else greedy_values
+    spread = float(gathered.pop("spread").max())
+    return Learning(variant, beta, values, greedy_values, largest_spread=spread, **gathered)
+
+
+@eqx.filter_jit
+def _learn_piece(
+    problem: Problem, surface: Surface, numbers: Any, knowledge: Any, draws: Any, imposed: Any
+) -> Any:
+    """Some episodes of Algorithm 2; comments give the lines of its box.
+
+    Args:
+        problem: The problem.
+        surface: The value at the start as a function of theta.
+        numbers: The true theta, beta, and whether to be optimistic.
+        knowledge: The regression's sums before the first of these episodes.
+        draws: [K, S, H] what nature draws.
+        imposed: [K, S, H] indices of random proposals; -1 for greedy ones.
+    """
+    true, beta, hopeful = numbers
+
+    def one_episode(known: _Knowledge, now: Any) -> tuple[_Knowledge, dict[str, Any]]:
+        drawn, random = now
+        # Line 10 of the episode before: theta-hat, and with it the confidence set.
+        estimates = jax.vmap(_fit)(known.gram, known.moment)
+        # Line 4: the most optimistic theta of the set.
+        choose: Any = jax.vmap(lambda gram, estimate: _most_optimistic(surface, gram, estimate, beta))
+        chosen = jnp.where(hopeful, choose(known.gram, estimates), estimates)
+        # Line 5: value iteration.
+        planned = iterate_values(problem, chosen)
+        # Lines 6 to 9: play the greedy policy through ACD and see where it leads.
+        values = jnp.moveaxis(planned.values, -1, 0)
+        play_each: Any = jax.vmap(functools.partial(play_episode, problem))
+        played = play_each(values, chosen, drawn, random)
+        # Line 10: the regression's sums.
+        gram = known.gram + jnp.einsum("shi,shj->sij", played.features, played.features)
+        moment = known.moment + jnp.einsum("shi,sh->si", played.features, played.target)
+        error = true - estimates
+        seen = {
+            "greedy_values": evaluate_policy(problem, planned.greedy, true),
+            "optimistic_values": planned.start,
+            "estimates": estimates,
+            "chosen": chosen,
+            "grams": known.gram,
+            "covered": jnp.einsum("si,sij,sj->s", error, known.gram, error) <= beta,
+            "rewards": played.reward,
+            "costs": played.cost,
+            "prior_costs": played.prior_cost,
+            "spread": jnp.max(played.spread, axis=1),
+        }
+        return _Knowledge(gram, moment), seen
+
+    return jax.lax.scan(one_episode, knowledge, (draws, imposed))
