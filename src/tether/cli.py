@@ -21,7 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tether import __version__
+from tether import __version__, _validate
 from tether.experiments import bench_data, data_cli, train_cli
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def reproduce_system(
         for name, text in (("methods", methods), ("rules", rules), ("modes", modes))
     }
     numbers = {
-        name: None if text is None else tuple(train_cli._numbers(f"--{name}", text))
+        name: None if text is None else tuple(train_cli.numbers(f"--{name}", text))
         for name, text in (("lams", lams), ("bs", bs))
     }
     counts = {"train_episodes": episodes, "passes": passes, "explored": explored}
@@ -285,6 +285,7 @@ def reproduce_theory(
     from tether.certificates import Rule
     from tether.experiments import figures, output
     from tether.experiments import theory as experiment
+    from tether.experiments.report import section_of
     from tether.learn.planning import Resolution
 
     folder = output.prepare_folder(out)
@@ -320,7 +321,10 @@ def reproduce_theory(
     ):
         for suffix in (".png", ".svg"):
             figures.save(figure, folder / (name + suffix))
-    results = study.as_json() | {"provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]]))}
+    results = study.as_json() | {
+        "sections": [section_of(table) for table in study.tables()],
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
     output.write_json(folder / "results.json", results)
     console.print(
         f"Figures: {folder / 'learning.png'}, {folder / 'bounds.png'}   Results: {folder / 'results.json'}"

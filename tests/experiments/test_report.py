@@ -4,11 +4,12 @@ import json
 import re
 
 import numpy as np
+from rich.table import Table
 
 from made_results import made_results
 from tether.experiments.comparison import compare
 from tether.experiments.figures import paper_figures
-from tether.experiments.report import render, write_report
+from tether.experiments.report import render, section_of, write_report
 from tether.experiments.results import write_results
 
 PRINTED = {
@@ -78,3 +79,10 @@ def test_without_the_paper_its_column_is_empty():
     rows = compare([made_results()])
     assert len(rows) > 10
     assert all(row["paper"] is None and row["authors"] is None for row in rows)
+
+
+def test_a_table_of_the_terminal_becomes_a_section_of_the_page():
+    table = Table("lam", "[b]bound", title="Theory", caption="both")
+    table.add_row("0", "[green]12.5")
+    expected = {"title": "Theory", "text": "both", "columns": ["lam", "bound"], "rows": [["0", "12.5"]]}
+    assert section_of(table) == expected

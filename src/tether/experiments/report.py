@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from tether._files import complete_file
 from tether.experiments.comparison import compare
@@ -99,6 +100,17 @@ def summary_tables(results: dict[str, Any]) -> list[Table]:
             )
         tables.append(table)
     return tables
+
+
+def section_of(table: Table) -> dict[str, Any]:
+    """A table of the terminal as one of the page (see `find_results`)."""
+    columns = [[Text.from_markup(str(cell)).plain for cell in column.cells] for column in table.columns]
+    return {
+        "title": Text.from_markup(str(table.title or "")).plain,
+        "text": Text.from_markup(str(table.caption or "")).plain,
+        "columns": [Text.from_markup(str(column.header)).plain for column in table.columns],
+        "rows": [list(row) for row in zip(*columns, strict=True)],
+    }
 
 
 def _spread(values: list[float]) -> str:
