@@ -191,7 +191,9 @@ def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch,
 
 def test_bench_train_measures_both_sides(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
-    code, out, err = run(monkeypatch, capsys, "bench", "train", "--repetitions", 3, "--out", tmp_path)
+    code, out, err = run(
+        monkeypatch, capsys, "bench", "train", "--repetitions", 3, "--episodes", 100, "--out", tmp_path
+    )
     assert code == 0, err
     measured = {
         each["what"]: each for each in json.loads((tmp_path / "results.json").read_text())["measurements"]

@@ -354,11 +354,12 @@ def bench_train_command(
     out: Out = Path("out/bench/train"),
     seed: Seed = 0,
     repetitions: Annotated[int, typer.Option(help="How often each is measured.", min=3)] = 5,
+    episodes: Annotated[int, typer.Option(help="Synthetic episodes of a pass.", min=50)] = 1000,
 ) -> None:
     """Measure offline ACRL training against an eager PyTorch loop of the same update (extra `sb3` has PyTorch)."""
     from tether.experiments.bench import bench_train
 
-    _measure("tether bench train", out, bench_train(seed, repetitions))
+    _measure("tether bench train", out, bench_train(seed, repetitions, episodes))
 
 
 @bench.command("exact")

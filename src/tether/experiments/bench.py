@@ -109,21 +109,22 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
     yield from _bench_import()
 
 
-def bench_train(seed: int, repetitions: int = 5) -> Iterator[Measurement]:
+def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterator[Measurement]:
     """Offline ACRL training against an eager PyTorch loop of the same update, batch 50.
 
     PyTorch trains one policy, on as many threads as suit it best.
 
     Args:
         seed: Of the synthetic episodes; the first one of the weights.
-        repetitions: Passes measured after the first, and rounds of PyTorch updates between them.
+        repetitions: Passes measured after the first, and rounds of 25 PyTorch updates.
+        episodes: Synthetic episodes of a pass.
     """
     import torch
 
     from tether.experiments.torch_yardstick import torch_updates
 
     env = Carbon()
-    data = synthetic_carbon(seed, 1000)
+    data = synthetic_carbon(seed, episodes)
     certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
     series = [data[name] for name in env.series]
     rivals: dict[int, list[float]] = {}
