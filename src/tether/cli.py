@@ -442,7 +442,7 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
         if os.environ.get("TETHER_DEBUG"):
             raise
         message = " ".join(str(error).split())

@@ -156,8 +156,10 @@ class _Display:
         self._progress.start()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._progress.stop()
+        if kind is KeyboardInterrupt:
+            self._progress.console.print("Stopped. The same command goes on from the last checkpoint.")
 
     def task(self, method: str, steps: int, episodes: int) -> Callable[[int, History], None]:
         """A `report` for a method that takes so many steps, each of so many episodes a setting and seed."""
