@@ -11,19 +11,7 @@ import numpy as np
 import pytest
 
 import tether
-from tether import cli
-
-
-def run(monkeypatch, capsys, *arguments):
-    """Run the command in this process; its exit code, output and errors."""
-    monkeypatch.setattr(sys, "argv", ["tether", *map(str, arguments)])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+from commands import run
 
 
 def test_the_command_is_installed_and_has_a_version():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from tether import cli
+from commands import exit_code
 from tether.experiments import figures, paper
 from tether.experiments.results import read_results
 
@@ -28,15 +27,6 @@ TINY = (
 )
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["tether", *map(str, arguments)])
-    try:
-        cli.main()
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
-
-
 def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_not(
     tmp_path, monkeypatch, capsys
 ):
@@ -48,25 +38,25 @@ def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_n
     monkeypatch.setattr(figures, "paper_figures", lambda _results: {})  # test_report draws them
     out = tmp_path / "killed"
     monkeypatch.setattr(paper, "train", kill)
-    assert run(monkeypatch, *TINY, "--out", out) == 130
+    assert exit_code(monkeypatch, *TINY, "--out", out) == 130
     assert "with --resume goes on" in capsys.readouterr().err
     assert [file.name for file in (out / "pieces").iterdir()] == ["guard.json"]
 
     monkeypatch.setattr(paper, "train", real)
-    assert run(monkeypatch, *TINY, "--out", out) == 2
+    assert exit_code(monkeypatch, *TINY, "--out", out) == 2
     assert "add --resume to go on" in capsys.readouterr().err
-    assert run(monkeypatch, *TINY, "--seed", 1, "--resume", "--out", out) == 2
+    assert exit_code(monkeypatch, *TINY, "--seed", 1, "--resume", "--out", out) == 2
     assert "holds another run (data, seeds differ)" in capsys.readouterr().err
 
     guard = (out / "pieces" / "guard.json").stat().st_mtime_ns
-    assert run(monkeypatch, *TINY, "--resume", "--out", out) == 0
+    assert exit_code(monkeypatch, *TINY, "--resume", "--out", out) == 0
     shown = capsys.readouterr()
     assert (out / "pieces" / "guard.json").stat().st_mtime_ns == guard
     assert "guard                        found" in shown.err
     for word in ("rl+acd", "tight", "viol.", "report.html"):
         assert word in shown.out
 
-    assert run(monkeypatch, *TINY, "--out", tmp_path / "whole") == 0
+    assert exit_code(monkeypatch, *TINY, "--out", tmp_path / "whole") == 0
     assert (out / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
     assert sorted(file.name for file in out.iterdir() if not file.name.startswith(".")) == [
         *("pieces", "report.html", "results.json", "run.json"),

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
+from commands import run
 from small_mixture import EXAMPLE, GRID
-from tether import cli
 from tether.experiments import theory as experiment
-
-
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["tether", *map(str, arguments)])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_path, monkeypatch, capsys):

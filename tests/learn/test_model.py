@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tether
 from tether.envs.base import Step
 from tether.learn.model import EnsembleModel, NoiseModel, model_of
-from tether.learn.rollout import _play
+from tether.learn.rollout import play
 
 SYSTEMS = {
     "carbon": (tether.envs.Carbon(), tether.data.synthetic_carbon(seed=0, n=200)),
@@ -24,7 +24,7 @@ SYSTEMS = {
 def played(env, data, policy=None):
     """Series and transitions [H, N], in float64."""
     drawn = {name: jnp.asarray(np.swapaxes(data[name], 0, 1)) for name in env.drawn_names}
-    return drawn, _play(env, policy or env.prior, drawn, None, jnp.uint32(0), "transitions")
+    return drawn, play(env, policy or env.prior, drawn, None, jnp.uint32(0), "transitions")
 
 
 @pytest.fixture(scope="module", params=sorted(SYSTEMS))

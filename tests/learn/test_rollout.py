@@ -159,7 +159,7 @@ def test_gradients_flow_through_the_guarded_rollout():
 
     def total_reward(shift):
         drawn = {name: jnp.asarray(EPISODES[name].T) for name in ENV.series}
-        played = module._play(ENV, lambda o, key: ENV.prior(o) - shift, drawn, each, 0, "outcomes")
+        played = module.play(ENV, lambda o, key: ENV.prior(o) - shift, drawn, each, 0, "outcomes")
         return jnp.sum(played["rewards"])
 
     with jax.enable_x64(True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -224,10 +223,9 @@ def numbers(name: str, text: str) -> list[float]:
 
 def _published_rewards(paper: Path) -> dict[tuple[str, float, float], float]:
     """The authors' mean rewards by (method, lam, b)."""
-    file = paper / "published.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} not found; --paper must be the folder with the authors' numbers")
-    content = json.loads(file.read_text(encoding="utf-8"))
+    from tether.experiments.published import read_published
+
+    content = read_published(paper)
     return {
         (method, float(lam), float(content["b"])): content[f"{key}_mean_reward"][i]
         for method, key in (("acrl", "acrl"), ("rl+acd", "rl_acd"))

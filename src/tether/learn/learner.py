@@ -15,7 +15,7 @@ import optax
 from tether import _validate
 from tether.certificates import LipschitzCertificate
 from tether.contract import Contract
-from tether.learn.rollout import _play
+from tether.learn.rollout import play
 from tether.policy import NetworkPolicy
 
 Method = Literal["prior", "random+acd", "rl", "rl+acd", "crl", "acrl"]
@@ -118,7 +118,7 @@ class Learner(eqx.Module):
         """
         contract = certificate.contract
         guard = certificate if self.method == "acrl" else None
-        played = _play(system, policy, drawn, guard, jnp.uint32(0), "outcomes")
+        played = play(system, policy, drawn, guard, jnp.uint32(0), "outcomes")
         costs = jnp.cumsum(played["costs"], axis=0)
         reward = jnp.mean(jnp.sum(played["rewards"], axis=0))
         value = -reward / contract.horizon

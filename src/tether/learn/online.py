@@ -22,7 +22,7 @@ from tether.data.episodes import Episodes
 from tether.envs.base import Env
 from tether.learn.learner import GUARDED, LEARNING, Learner, State
 from tether.learn.model import Model, model_of
-from tether.learn.rollout import _play
+from tether.learn.rollout import play
 from tether.learn.shares import Share, Shares
 from tether.policy import NetworkPolicy
 from tether.run import Run
@@ -78,7 +78,7 @@ class Blocks:
             orders.append(np.concatenate(laps)[: recipe.episodes])
         precise = {name: np.swapaxes(data[name], 0, 1) for name in env.drawn_names}
         drawn = {name: jnp.asarray(values, jnp.float32) for name, values in precise.items()}
-        log = _play(env, env.prior, drawn, None, jnp.uint32(0), "transitions")
+        log = play(env, env.prior, drawn, None, jnp.uint32(0), "transitions")
         model = model_of(env, drawn, log, recipe.episodes * data.horizon, recipe.optimism, recipe.failure)
         seen = {name: drawn[name] for name in env.visible}
         compiled = _Compiled(
@@ -171,7 +171,7 @@ class _Compiled(eqx.Module):
         def one(policy: NetworkPolicy, certificate: LipschitzCertificate, chosen: Any) -> Any:
             mine = {name: values[:, chosen] for name, values in drawn.items()}
             guard = certificate if self.learner.method in GUARDED else None
-            played = _play(self.env, policy, mine, guard, jnp.uint32(0), "transitions")
+            played = play(self.env, policy, mine, guard, jnp.uint32(0), "transitions")
             news = self.model.digest(mine, played) if self.learner.method in LEARNING else None
             return jnp.sum(played["rewards"], axis=0), played["costs"], news
 
@@ -206,7 +206,7 @@ class _Compiled(eqx.Module):
             system, drawn = model.imagine(belief, theta, mine, noise_key, candidate)
             prior_costs = None
             if learner.method == "crl":
-                imagined = _play(system, self.env.prior, drawn, None, jnp.uint32(0), "outcomes")
+                imagined = play(system, self.env.prior, drawn, None, jnp.uint32(0), "outcomes")
                 prior_costs = jnp.cumsum(imagined["costs"], axis=0)
             return learner.loss(policy, multiplier, system, drawn, prior_costs, certificate)
 

@@ -80,7 +80,7 @@ def rollout(
         # Rounds first, so that a round's values of all episodes lie side by side.
         drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.drawn_names}
         numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=precision), certificate)
-        played = _play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
+        played = play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
         return Run(**{name: _to_numpy(values, name) for name, values in played.items()})
 
 
@@ -90,7 +90,7 @@ def _to_numpy(values: Any, name: str) -> Any:
 
 
 @eqx.filter_jit
-def _play(
+def play(
     env: Env, policy: Policy, drawn: Any, certificate: LipschitzCertificate | None, seed: Any, record: str
 ) -> dict[str, Any]:
     """Play the episodes `drawn`, [H, N]; what is recorded is [H, N, ...], with `"transitions"` the states too."""
