@@ -81,7 +81,7 @@ def command(
     chosen = [cast(Method, method.strip()) for method in methods.split(",")]
     for method in chosen:
         _validate.choice("--methods", method, get_args(Method))
-    grid = {name: _numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
+    grid = {name: numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
     plant = learners.load_system(system, data, episodes, seed)
     certificate = LipschitzCertificate(
         plant.env.contract(grid["--lams"][0], grid["--bs"][0], plant.train.horizon),
@@ -212,7 +212,8 @@ def _write_policies(folder: Path, result: Result) -> None:
             training.policy(lam, b, seed).save(folder / name)
 
 
-def _numbers(name: str, text: str) -> list[float]:
+def numbers(name: str, text: str) -> list[float]:
+    """The numbers in an option such as `--lams 0,2,10`."""
     try:
         return [float(each) for each in text.split(",")]
     except ValueError:
