@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_more_slack_never_lowers_the_limit_and_no_slack_leaves_the_prior_feasibl
         for lam, b in ((0.0, 0.0), (0.0, 2.0), (2.0, 2.0), (10.0, 6.0))
     ]
     assert np.all(uppers[0] >= prior.returns - 1e-4)
-    for less, more in zip(uppers[:-1], uppers[1:], strict=True):
+    for less, more in itertools.pairwise(uppers):
         assert np.all(less <= more + 1e-4)
 
 
