@@ -53,7 +53,7 @@ from tether.certificates.choice import Choice
 from tether.contract import Contract
 from tether.projection import Norm, length
 
-SEARCH = 10
+SEARCH = 8
 """Evaluations in the search for the largest safe share of a proposal."""
 
 
@@ -86,6 +86,11 @@ class Structure(ABC):
     @abstractmethod
     def high(self) -> float:
         """Highest action for which the bounds hold."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """A cost of the size that round-off in the system's own arithmetic is proportional to, cost units."""
 
     @abstractmethod
     def start(self, zero: Any) -> tuple[Any, ...]:
@@ -195,7 +200,8 @@ class Structured:
 
     def start(self, xp: Any = np, zero: Any = 0.0) -> StructuredState:  # noqa: ARG002
         """The state before the first round; `zero` carries the number type that later states have."""
-        return StructuredState(zero, zero, self.system.start(zero), zero + self.contract.earned, zero > 0.0)
+        magnitude = zero + self.contract.earned + self.system.scale
+        return StructuredState(zero, zero, self.system.start(zero), magnitude, zero > 0.0)
 
     def open(self, state: Any, observation: Any, xp: Any = np) -> Opened:
         """Begin a round with what is seen, [o] as the system's environment gives it."""
@@ -331,20 +337,22 @@ def largest_share(excess: Callable[[Any, Any], Any], inputs: Any, xp: Any) -> An
     whole, none = at_high <= 0.0, at_low >= 0.0
     if isinstance(at_low, float) and (whole or none):
         return 1.0 if whole else 0.0
-    low, high = 0.0, 1.0
-    value_low, value_high = xp.where(none, -1.0, at_low), xp.where(whole, 1.0, at_high)
-    was_safe = was_unsafe = False  # which end the last step has moved
+    # Aiming a little inside, so that round-off does not decide whether the last point counts.
+    aim = 64.0 * _epsilon(at_low) * (1.0 + abs(at_low))
+    low, high, side = 0.0, 1.0, 0.0
+    value_low, value_high = xp.where(none, -1.0, xp.minimum(at_low + aim, 0.0)), xp.where(whole, 1.0, at_high)
     for _ in range(SEARCH):
         middle = low + (high - low) * (value_low / (value_low - value_high))
         value = excess(fixed, middle)
         safe = value <= 0.0
+        # An end that stays where it is for a second time counts half, so that the other one is not stuck.
         value_low, value_high = (
-            xp.where(safe, value, xp.where(was_unsafe, 0.5 * value_low, value_low)),
-            xp.where(safe, xp.where(was_safe, 0.5 * value_high, value_high), value),
+            xp.where(safe, xp.minimum(value + aim, 0.0), xp.where(side < 0.0, 0.5 * value_low, value_low)),
+            xp.where(safe, xp.where(side > 0.0, 0.5 * value_high, value_high), value),
         )
         low, high = xp.where(safe, middle, low), xp.where(safe, high, middle)
-        was_safe, was_unsafe = safe, xp.logical_not(safe)
-        if isinstance(low, float) and high - low <= 1e-12:
+        side = xp.where(safe, 1.0, -1.0)
+        if isinstance(value_low, float) and value_low == 0.0:
             break
     inside = xp.logical_not(xp.logical_or(whole, none))
     if _is_jax(xp):

@@ -40,16 +40,16 @@ class CarbonStructure(Structure):
 
     *This round.* The outcomes for m in [0, nu] are of three kinds.
 
-    (A) kappa >= 0, or x >= x+: y and G are largest for n2 = 0 and x - x+ = e+, X(m) = q - (eta - m) a and D(m) = (m/eta)
-    e+ + (eta - m) s, where D(m) <= X(m) because e+ <= x. A_n = max over m of total_n(X(m), D(m)), a product of two
-    functions linear in m: at an end or at the vertex. Where D < 0 the own cost is the smaller one.
+    (A) kappa >= 0, or x >= x+: y and G are largest for n2 = 0 and x - x+ = e+, X(m) = q - (eta - m) a and D(m) =
+    (m/eta) e+ + (eta - m) s, where D(m) <= X(m) because e+ <= x. A_n = max over m of total_n(X(m), D(m)), a product
+    of two functions linear in m: at an end or at the vertex. Where D < 0 the own cost is the smaller one.
 
     (B) kappa < 0 and x < x+, possible if e- > 0; then m < d eta. y <= X_B, the largest of (m/eta) mu + (eta - m) s over
     such m (at an end), and G <= g_B, the largest of d e- + (eta - m) s. B_n = total_n(X_B, min(g_B, X_B)).
 
-    (C) What is left below: e-' = the largest -G, at the corners of (m, n2, x - x+): max(r e- - (eta - nu) s, [d - r]^+ e+
-    - (eta - nu) s, d e+ - eta s), and at most the prior's x+' <= r (x + e- + mu). It can turn into a positive gap
-    later: C_n = later_n(X(nu), (d/rho) e-').
+    (C) What is left below: e-' = the largest -G, at the corners of (m, n2, x - x+): max(r e- - (eta - nu) s,
+    [d - r]^+ e+ - (eta - nu) s, d e+ - eta s), and at most the prior's x+' <= r (x + e- + mu). It can turn
+    into a positive gap later: C_n = later_n(X(nu), (d/rho) e-').
 
         t_n = max(A_n, B_n, t_0 + C_n),    t_0 = max(A_0, B_0, 0),    n = 0 .. K-1, and n = infinity for the last.
 
@@ -99,6 +99,11 @@ class CarbonStructure(Structure):
     def high(self) -> float:
         """Energy spent has no upper bound."""
         return math.inf
+
+    @property
+    def scale(self) -> float:
+        """The cost of an empty backlog."""
+        return 1.0
 
     def start(self, zero: Any) -> tuple[Any, ...]:
         """(e+, e-)."""
@@ -268,6 +273,11 @@ class InferenceStructure(Structure):
     def high(self) -> float:
         """The largest model runs."""
         return self.action_max
+
+    @property
+    def scale(self) -> float:
+        """The cost of running the largest model on fossil energy."""
+        return self.action_max**2
 
     @property
     def _price(self) -> float:

@@ -17,9 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tether import _validate
 from tether.experiments.train_cli import numbers
 
 if TYPE_CHECKING:
+    from tether.certificates import Certificate
     from tether.contract import Contract
     from tether.data import Episodes
     from tether.envs import Env
@@ -60,6 +62,9 @@ def command(
             help="Folder of `tether train`; its METHOD-lamL-bB-seedS.npz are played through the guard."
         ),
     ] = None,
+    certificate: Annotated[
+        str, typer.Option(help="The guard that policies are played through: lipschitz or structured.")
+    ] = "structured",
     processes: Annotated[
         int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
     ] = None,
@@ -77,10 +82,12 @@ def command(
 
     For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
     """
+    from tether.certificates import LipschitzCertificate, Structured
     from tether.experiments import learners, output
     from tether.learn.rollout import rollout
     from tether.limit import hindsight_limit
 
+    _validate.choice("--certificate", certificate, ("lipschitz", "structured"))
     grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
     folder = output.prepare_folder(out)
     plant = learners.load_system(system, data, max(1, (3 * episodes + 1) // 2), seed)
@@ -89,6 +96,12 @@ def command(
     ]
     prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
     start = float(prior.returns.mean())
+
+    def guards(contract: Contract) -> Certificate:
+        if certificate == "structured":
+            return Structured(contract, plant.env.structure)
+        return LipschitzCertificate(contract, plant.env.sensitivity)
+
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -107,7 +120,7 @@ def command(
             upper, attained = float(limit.upper.mean()), float(limit.attained.mean())
             rows.append(Row(lam, b, "prior", start, 0.0, 0.0, 0.0))
             for name, policy in _trained(policies, lam, b).items():
-                returns, rate = _play(plant.env, policy, chosen, contract, prior.costs)
+                returns, rate = _play(plant.env, policy, chosen, guards(contract), prior.costs)
                 shares = limit.share(returns, prior.returns)
                 rows.append(
                     Row(lam, b, name, float(returns.mean()), float(returns.mean(axis=1).std()), shares, rate)
@@ -148,18 +161,20 @@ def _trained(folder: Path | None, lam: float, b: float) -> dict[str, list[Networ
 
 
 def _play(
-    env: Env, policies: list[NetworkPolicy], episodes: Episodes, contract: Contract, prior_costs: np.ndarray
+    env: Env,
+    policies: list[NetworkPolicy],
+    episodes: Episodes,
+    certificate: Certificate,
+    prior_costs: np.ndarray,
 ) -> tuple[np.ndarray, float]:
     """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
     from tether.audit import audit
-    from tether.certificates import LipschitzCertificate
     from tether.learn.rollout import rollout
     from tether.run import Run
 
-    certificate = LipschitzCertificate(contract, env.sensitivity)
     runs = [rollout(env, policy, episodes, certificate, record="outcomes") for policy in policies]
     prior = Run(rewards=prior_costs, costs=prior_costs)
-    rates = [audit(run, prior, contract).violation_rate for run in runs]
+    rates = [audit(run, prior, certificate.contract).violation_rate for run in runs]
     return np.stack([run.returns for run in runs]), float(np.mean(rates))
 
 
