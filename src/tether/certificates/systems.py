@@ -66,7 +66,7 @@ class CarbonStructure(Structure):
     """
 
     kind: ClassVar[str] = "carbon"
-    terms: ClassVar[int] = 3
+    terms: ClassVar[int] = 2
     """K: from there on every later round is counted at once."""
 
     efficiency: float
