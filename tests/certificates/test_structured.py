@@ -262,3 +262,21 @@ def test_a_structure_is_checked_and_described():
     for system in SYSTEMS.values():
         certificate = Structured(system.contract(1.0, 1.0), system.structure)
         assert tether.certificates.certificate_from_dict(certificate.to_dict()) == certificate
+
+
+@pytest.mark.parametrize("name", ["carbon", "inference"])
+def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch):
+    from tether.learn.rollout import _play
+
+    monkeypatch.setattr("tether.certificates.structured.SEARCH", 2)
+    env = SYSTEMS[name]
+    episodes = getattr(tether.data, f"synthetic_{name}")(0, 50)
+    drawn = {key: jnp.asarray(np.swapaxes(episodes[key], 0, 1)) for key in env.drawn_names}
+    certificate = Structured(env.contract(0.5, 0.5), env.structure)
+
+    def reward(share):
+        policy = jax.tree_util.Partial(lambda share, seen, key: share * (seen[0] + seen[3]), share)
+        return jnp.mean(_play(env, policy, drawn, certificate, jnp.uint32(0), "outcomes")["rewards"])
+
+    slope = jax.jit(jax.grad(reward))
+    assert all(np.isfinite(slope(share)) for share in (0.3, 1.0, 3.0))

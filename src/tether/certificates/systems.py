@@ -169,7 +169,8 @@ class CarbonStructure(Structure):
         eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
         left = 0.5 * (xp.sqrt(xp.maximum(4.0 * cost - 3.0, 1.0)) - 1.0)
         off = 64.0 * epsilon * (1.0 + x + mu + left + abs(eta * less))
-        tiny = 1e-300 if epsilon < 1e-10 else 1e-30
+        # So small that `off` over it covers every m and n2, and no smaller, for the sake of derivatives.
+        tiny = 64.0 * epsilon / (1.0 + nu)
         spent, behind = xp.maximum(action, tiny), xp.maximum(x, tiny)
         # One end of the segment has n2 = 0, the other the largest n2 that goes with an m up to nu.
         least = (left - off - eta * less) / spent
