@@ -137,7 +137,7 @@ def test_calls_out_of_order_are_refused_and_change_nothing():
     with pytest.raises(GuardMisuse, match="round 5 has no action yet"):
         each.observe(1.0)
     with pytest.raises(GuardMisuse, match="is over"):
-        _ = each.features
+        _ = each.features(None)
     each.reset()
     assert each.act(None, 0.0).round == 1
 
@@ -287,10 +287,10 @@ def test_a_guard_that_makes_no_sense_is_refused(make, error, message):
 
 def test_features_are_what_may_be_spent_what_is_left_and_what_is_still_felt():
     each = guard()
-    assert each.features == pytest.approx((0.75 * 3.75, 1.5, 0.0), rel=1e-6)
+    assert each.features(None) == pytest.approx((0.75 * 3.75, 1.5, 0.0), rel=1e-6)
     each.act(None, 0.25)
     each.observe(1.5)
-    allowance, margin, carried = each.features
+    allowance, margin, carried = each.features(None)
     assert carried == 0.25
     assert margin == pytest.approx((1.5 * 1.0 - 1.5) + 1.5 + 1.0 - 0.25)
     assert allowance > 0.0

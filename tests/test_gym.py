@@ -296,10 +296,10 @@ def test_the_memory_is_appended_scaled_and_within_the_space():
     observation, _ = env.reset(seed=0)
     assert env.observation_space.shape == (5,)
     unit = CONTRACT.earned
-    allowance, margin, carried = env.guard.features
+    allowance, margin, carried = env.guard.features(None)
     assert observation[2:] == pytest.approx(np.log1p([allowance / unit, margin / unit, 0.0]))
     observation, *_ = env.step([1.0])
-    _, _, carried = env.guard.features
+    _, _, carried = env.guard.features(None)
     assert carried > 0.0
     assert observation[4] == pytest.approx(
         np.log1p(carried / (unit / CERTIFICATE.total(CERTIFICATE.start())))

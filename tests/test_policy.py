@@ -94,7 +94,7 @@ policy = tether.load_policy({str(tmp_path / "policy.npz")!r})
 certificate = tether.LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
 guard = tether.Guard(certificate, env.prior, low=0.0)
 observation = np.array([3.5, 2.0, 0.0, 0.0])
-print(guard.act(observation, policy(np.concatenate([observation, guard.features]))))
+print(guard.act(observation, policy(np.concatenate([observation, guard.features(observation)]))))
 assert "jax" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

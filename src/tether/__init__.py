@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tether.audit import Audit, audit
-from tether.certificates import LipschitzCertificate
+from tether.certificates import LipschitzCertificate, Structured
 from tether.contract import Contract
 from tether.guard import AssumptionBreach, Breach, Decision, Guard, GuardMisuse, PriorFailed, Reason
 from tether.policy import NetworkPolicy, load_policy
@@ -41,6 +41,7 @@ __all__ = [
     "Run",
     "Score",
     "Sensitivity",
+    "Structured",
     "Training",
     "audit",
     "data",

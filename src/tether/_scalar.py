@@ -16,6 +16,7 @@ inf = math.inf
 isfinite = math.isfinite
 maximum = max
 minimum = min
+sqrt = math.sqrt
 
 
 def where(condition: bool, if_true: Any, if_false: Any) -> Any:

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tether import _scalar, _validate
-from tether.certificates import LipschitzCertificate, LipschitzState
-from tether.projection import NORMS, Norm, nearest_safe
-from tether.sensitivity import Geometric
+from tether.certificates import CERTIFICATES, Certificate, certificate_from_dict
+from tether.projection import NORMS, Norm
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class GuardMisuse(RuntimeError):
@@ -66,7 +65,7 @@ class Decision(NamedTuple):
     deviation: float
     """||action - prior_action||, action units (the paper's d_h)."""
     radius: float
-    """The largest deviation that was safe, action units."""
+    """The largest deviation that was safe, action units; from a structured certificate, on the way to the proposal."""
     margin: float
     """How far below its bound the cumulative cost will be after this round, at least; cost units.
     NaN once an assumption was breached, because nothing is certified then."""
@@ -127,13 +126,13 @@ class Guard:
 
     def __init__(
         self,
-        certificate: LipschitzCertificate,
+        certificate: Certificate,
         prior: Callable[[Any], Any],
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
         norm: Norm = "l2",
     ) -> None:
-        if not isinstance(certificate, LipschitzCertificate):
+        if not isinstance(certificate, CERTIFICATES):
             raise TypeError(f"certificate must be a tether certificate, got {certificate!r}")
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
@@ -155,14 +154,14 @@ class Guard:
 
     def reset(self) -> None:
         """Begin an episode."""
-        self._state: LipschitzState = self.certificate.start(self._xp)
-        self._open_deviation: float | None = None
+        self._state: Any = self.certificate.start(self._xp)
+        self._taken: Any = None
         self.breach: Breach | None = None
 
     @property
     def _xp(self) -> Any:
-        """The namespace that the certificate's state lives in: single numbers where p needs no more."""
-        return _scalar if isinstance(self.certificate.bounds.perturbation, Geometric) else np
+        """The namespace that the certificate's state lives in: single numbers where it needs no more."""
+        return _scalar if self.certificate.scalar else np
 
     @property
     def round(self) -> int:
@@ -174,18 +173,20 @@ class Guard:
         """Number of rounds of an episode."""
         return self.certificate.contract.horizon
 
-    @property
-    def features(self) -> tuple[float, float, float]:
-        """(allowance, margin, carried deviation) before the coming round; see the certificate's `features`.
+    def features(self, observation: Any) -> tuple[float, float, float]:
+        """The certificate's `features` of the coming round, three numbers.
+
+        Args:
+            observation: What `act` will be given.
 
         Raises:
             GuardMisuse: The episode is over.
         """
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
-        radius = self.certificate.radius(self._state, self._xp)
-        allowance, margin, carried = self.certificate.features(self._state, radius, self._xp)
-        return float(allowance), float(margin), float(carried)
+        opened = self.certificate.open(self._state, observation, self._xp)
+        first, second, third = self.certificate.features(opened, self._xp)
+        return float(first), float(second), float(third)
 
     def act(self, observation: Any, proposal: Any) -> Decision:
         """Decide what to play in this round.
@@ -198,7 +199,7 @@ class Guard:
             GuardMisuse: The last action has no observed cost yet, or the episode is over.
             PriorFailed: The prior raised or returned something that is not an action.
         """
-        if self._open_deviation is not None:
+        if self._taken is not None:
             raise GuardMisuse(
                 f"round {self.round} already has an action; call observe(cost) before the next act"
             )
@@ -207,13 +208,16 @@ class Guard:
 
         prior = self._ask_prior(observation)
         wish = self._as_action(proposal)
-        state, breached = self._state, self._state.breached
-        radius = float(self.certificate.radius(state, self._xp))
-        if wish is None:
-            action, deviation = prior, 0.0
-        else:
-            xp = _scalar if isinstance(prior, float) else np
-            action, deviation = nearest_safe(wish, prior, radius, self._low, self._high, self.norm, xp)
+        opened = self.certificate.open(self._state, observation, self._xp)
+        xp = _scalar if isinstance(prior, float) else np
+        choice = self.certificate.choose(
+            opened, prior if wish is None else wish, prior, self._low, self._high, self.norm, xp
+        )
+        if choice.breached and not self._state.breached:
+            self._report(
+                self.round, f"the observation {observation!r} is not one that the certificate covers"
+            )
+        action, breached = choice.action, choice.breached
         intervened = wish is None or not _equal(action, wish)
         if breached:
             reason = Reason.BREACH
@@ -223,8 +227,9 @@ class Guard:
             reason = Reason.SAFE
         else:
             reason = Reason.TOO_FAR if _within(wish, self._low, self._high) else Reason.OUT_OF_BOUNDS
-        margin = math.nan if breached else float(self.certificate.margin(state, deviation))
-        self._open_deviation = deviation = float(deviation)
+        margin = math.nan if breached else float(choice.margin)
+        deviation, radius = float(choice.deviation), float(choice.radius)
+        self._taken = _floats(choice.taken)
         self.counts[reason] += 1
         if self._shape == (1,):
             action, prior = np.array([action]), np.array([prior])
@@ -233,31 +238,37 @@ class Guard:
     def observe(self, cost: Any) -> None:
         """Close the round with the cost that it had.
 
-        A cost that is not a finite number of at least the contract's floor is an assumption breach: it is
-        reported as an `AssumptionBreach` warning and in `breach`, and the episode goes on with the prior's actions.
+        A cost that is not a finite number of at least the contract's floor, or that the certificate knows to be
+        impossible, is an assumption breach: it is reported as an `AssumptionBreach` warning and in `breach`, and the
+        episode goes on with the prior's actions.
 
         Raises:
             GuardMisuse: There is no open round.
         """
-        if self._open_deviation is None:
+        if self._taken is None:
             raise GuardMisuse(f"round {self.round} has no action yet; call act(observation, proposal) first")
         try:
             number = float(cost)
         except (TypeError, ValueError):
             number = math.nan
-        round_now = self.round
+        round_now, breached_before = self.round, self._state.breached
         accepted = self.certificate.accepts(number, _scalar)
-        self._state = self.certificate.update(self._state, self._open_deviation, number, self._xp)
-        self._open_deviation = None
+        self._state = self.certificate.update(self._state, self._taken, number, self._xp)
+        self._taken = None
         if not accepted:
             floor = self.certificate.contract.cost_floor
             self._report(
                 round_now, f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}"
             )
+        elif self._state.breached and not breached_before:
+            self._report(round_now, f"the cost was {cost!r}, more than the certificate knows to be possible")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior, as plain numbers fit for JSON; valid in the middle of a round too."""
-        numbers = {name: np.asarray(value).tolist() for name, value in self._state._asdict().items()}
+        numbers = {
+            name: list(value) if isinstance(value, tuple) else np.asarray(value).tolist()
+            for name, value in self._state._asdict().items()
+        }
         return {
             "version": STATE_VERSION,
             "certificate": self.certificate.to_dict(),
@@ -266,7 +277,7 @@ class Guard:
             "norm": self.norm,
             "shape": self._shape,
             "state": numbers,
-            "open_deviation": self._open_deviation,
+            "taken": self._taken,
             "breach": None if self.breach is None else asdict(self.breach),
             "counts": {str(reason): count for reason, count in self.counts.items()},
         }
@@ -278,13 +289,11 @@ class Guard:
             came = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
             raise ValueError(f"expected a guard state of version {STATE_VERSION}, got {came!r}")
         try:
-            certificate = LipschitzCertificate.from_dict(saved["certificate"])
+            certificate = certificate_from_dict(saved["certificate"])
             low, high = _unplain(saved["low"], -math.inf), _unplain(saved["high"], math.inf)
             guard = cls(certificate, prior, low, high, saved["norm"])
-            state = LipschitzState(**saved["state"])
-            guard._state = state._replace(memory=np.array(state.memory)) if guard._xp is np else state
+            guard._state, guard._taken = certificate.restore(saved["state"], saved["taken"])
             guard._shape = None if saved["shape"] is None else tuple(saved["shape"])
-            guard._open_deviation = saved["open_deviation"]
             guard.breach = None if saved["breach"] is None else Breach(**saved["breach"])
             guard.counts = Counter({Reason(reason): count for reason, count in saved["counts"].items()})
         except (KeyError, TypeError) as error:
@@ -343,6 +352,14 @@ class Guard:
             AssumptionBreach,
             stacklevel=3,
         )
+
+
+def _floats(taken: Any) -> Any:
+    """What was taken as plain numbers: a vector action's deviation comes as a NumPy one."""
+    if isinstance(taken, tuple):
+        entries = [_floats(entry) for entry in taken]
+        return taken._make(entries) if hasattr(taken, "_make") else tuple(entries)
+    return taken if isinstance(taken, bool) else float(taken)
 
 
 def _bound(name: str, given: ArrayLike | None, default: float) -> Any:

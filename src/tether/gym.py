@@ -20,7 +20,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from tether.certificates import LipschitzCertificate
+from tether.certificates import Certificate
 from tether.guard import Decision, Guard, GuardMisuse, Reason
 from tether.projection import Norm
 
@@ -93,7 +93,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        certificate: LipschitzCertificate,
+        certificate: Certificate,
         prior: Prior,
         *,
         cost: Cost = None,
@@ -194,7 +194,7 @@ class GuardedVector(VectorWrapper):
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
-        certificate: LipschitzCertificate,
+        certificate: Certificate,
         prior: Prior,
         *,
         cost: Cost = None,
@@ -343,7 +343,7 @@ def policy_from_sb3(
 class _Keeper:
     """One guard at one environment: shapes, number types and the report."""
 
-    def __init__(self, space: Any, certificate: LipschitzCertificate, prior: Prior, norm: Norm) -> None:
+    def __init__(self, space: Any, certificate: Certificate, prior: Prior, norm: Norm) -> None:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise TypeError(
                 "the guard moves actions by real amounts, so the action space must be a gymnasium.spaces.Box "
@@ -396,7 +396,7 @@ class _Keeper:
         """The observation with the guard's memory, scaled as `Guarded` says."""
         allowance, margin, carried = 0.0, 0.0, 0.0
         if self.guard.round <= self.guard.horizon:
-            allowance, margin, carried = self.guard.features
+            allowance, margin, carried = self.guard.features(observation)
         # A margin may be below 0 by round-off.
         memory = np.log1p(np.maximum([allowance, margin, carried], 0.0) / self._units)
         return np.concatenate([observation, memory.astype(np.asarray(observation).dtype)])
@@ -404,11 +404,7 @@ class _Keeper:
     @cached_property
     def _units(self) -> Array:
         """[3] what `appended` scales by."""
-        certificate = self.guard.certificate
-        earned = certificate.contract.earned
-        if earned <= 0.0:
-            return np.ones(3)
-        return np.array([earned, earned, earned / float(certificate.total(certificate.start()))])
+        return np.array(self.guard.certificate.feature_units())
 
     def _ask_prior(self, observation: Any) -> Any:
         answer = self._prior(observation)

@@ -28,7 +28,7 @@ class NetworkPolicy:
 
     With `uses_memory` the input is the observation followed by the guard's features (allowance, margin, carried
     deviation): the paper's augmented state, which ACRL plans on. `tether.rollout` appends them by itself; online,
-    `policy(np.concatenate([observation, guard.features]))` does.
+    `policy(np.concatenate([observation, guard.features(observation)]))` does.
 
     Example:
         >>> policy = NetworkPolicy.fresh(np.zeros(2), np.ones(2), low=0.0, high=math.inf, center=4.0, width=8, seed=0)

@@ -1,5 +1,37 @@
 """Certificates turn a contract and knowledge of the system into safe sets of actions."""
 
-from tether.certificates.lipschitz import LipschitzCertificate, LipschitzState, Rule
+from typing import Any
 
-__all__ = ["LipschitzCertificate", "LipschitzState", "Rule"]
+from tether.certificates.choice import Choice
+from tether.certificates.lipschitz import LipschitzCertificate, LipschitzState, Rule
+from tether.certificates.structured import Structure, Structured, StructuredState
+from tether.certificates.systems import STRUCTURES, CarbonStructure, InferenceStructure
+from tether.contract import Contract
+
+Certificate = LipschitzCertificate | Structured
+"""What the guard and the rollout accept."""
+CERTIFICATES = (LipschitzCertificate, Structured)
+
+__all__ = [
+    "CERTIFICATES",
+    "CarbonStructure",
+    "Certificate",
+    "Choice",
+    "InferenceStructure",
+    "LipschitzCertificate",
+    "LipschitzState",
+    "Rule",
+    "Structure",
+    "Structured",
+    "StructuredState",
+    "certificate_from_dict",
+]
+
+
+def certificate_from_dict(description: dict[str, Any]) -> Certificate:
+    """The certificate that its `to_dict` described."""
+    if description["kind"] == "lipschitz":
+        return LipschitzCertificate.from_dict(description)
+    numbers = dict(description["system"])
+    system = STRUCTURES[numbers.pop("kind")](**numbers)
+    return Structured(Contract(**description["contract"]), system)

@@ -24,8 +24,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from tether import _validate
+from tether.certificates.choice import Choice
 from tether.contract import Contract
-from tether.sensitivity import Sensitivity, perturbation_from_dict
+from tether.projection import Norm, nearest_safe
+from tether.sensitivity import Geometric, Sensitivity, perturbation_from_dict
 
 Rule = Literal["paper", "released", "tight"]
 
@@ -45,6 +47,14 @@ class LipschitzState(NamedTuple):
     """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
     breached: Any
     """Whether a cost contradicted the contract; from then on only the prior is safe."""
+
+
+class Opened(NamedTuple):
+    """A round before the action is known."""
+
+    state: LipschitzState
+    radius: Any
+    """The largest safe deviation, action units."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,11 @@ class LipschitzCertificate:
             raise TypeError(f"bounds must be a tether.Sensitivity, got {self.bounds!r}")
         _validate.choice("rule", self.rule, get_args(Rule))
         self.bounds.perturbation.check_horizon(self.contract.horizon)
+
+    @property
+    def scalar(self) -> bool:
+        """Whether the state is single numbers."""
+        return isinstance(self.bounds.perturbation, Geometric)
 
     def start(self, xp: Any = np, zero: Any = 0.0) -> LipschitzState:
         """The state before the first round; `zero` carries the number type that later states have."""
@@ -123,22 +138,41 @@ class LipschitzCertificate:
         spent = bounds.carried * bounds.perturbation.felt(state.memory) + bounds.immediate * deviation
         return state.surplus + contract.earned + state.rounds * contract.b - spent
 
-    def features(self, state: LipschitzState, radius: Any, xp: Any = np) -> tuple[Any, Any, Any]:
-        """The state as a learner can use it, before the coming round: (allowance, margin, carried deviation).
+    def open(self, state: Any, observation: Any, xp: Any = np) -> Opened:  # noqa: ARG002
+        """Begin a round; the safe ball does not depend on what is seen."""
+        return Opened(state, self.radius(state, xp))
 
-        `radius` is what `radius(state)` gave; whoever plays needs it anyway, and it is the costly part.
+    def choose(
+        self, opened: Any, proposal: Any, prior: Any, low: Any, high: Any, norm: Norm, xp: Any = np
+    ) -> Choice:
+        """The safe action nearest to the proposal; see `tether.projection.nearest_safe`."""
+        action, deviation = nearest_safe(proposal, prior, opened.radius, low, high, norm, xp)
+        margin = self.margin(opened.state, deviation)
+        return Choice(action, deviation, opened.radius, margin, deviation, opened.state.breached)
+
+    def features(self, opened: Any, xp: Any = np) -> tuple[Any, Any, Any]:
+        """The state as a learner can use it, in a round that was opened: (allowance, margin, carried deviation).
+
         The allowance is what may be spent on this round's deviation, radius * Gamma, cost units; the margin is how far
         below its bound J_h stays if the prior is played; the carried deviation is what earlier deviations are felt as
         now, action units. Together with the round they determine the safe set of rules `paper` and `released`.
         """
-        allowance = radius * self.total(state, xp)
+        state = opened.state
+        allowance = opened.radius * self.total(state, xp)
         return allowance, self.margin(state, 0.0), self.bounds.perturbation.felt(state.memory)
+
+    def feature_units(self) -> tuple[float, float, float]:
+        """Typical sizes of the features."""
+        earned = self.contract.earned
+        if earned <= 0.0:
+            return 1.0, 1.0, 1.0
+        return earned, earned, earned / float(self.total(self.start()))
 
     def accepts(self, cost: Any, xp: Any = np) -> Any:
         """Whether a cost is one that the contract allows at all: finite and not below the floor."""
         return xp.logical_and(xp.isfinite(cost), cost >= self.contract.cost_floor)
 
-    def update(self, state: LipschitzState, deviation: Any, cost: Any, xp: Any = np) -> LipschitzState:
+    def update(self, state: Any, deviation: Any, cost: Any, xp: Any = np) -> LipschitzState:
         """Close a round in which `deviation` was played and `cost` was seen."""
         contract, bounds = self.contract, self.bounds
         p = bounds.perturbation
@@ -187,6 +221,11 @@ class LipschitzCertificate:
         bounds = dict(description["bounds"])
         bounds["perturbation"] = perturbation_from_dict(bounds["perturbation"])
         return cls(Contract(**description["contract"]), Sensitivity(**bounds), description["rule"])
+
+    def restore(self, state: dict[str, Any], taken: Any) -> tuple[LipschitzState, Any]:
+        """The state and the open round's deviation that were saved as plain numbers and lists."""
+        restored = LipschitzState(**state)
+        return (restored if self.scalar else restored._replace(memory=np.array(restored.memory))), taken
 
     def _unit_round_off(self, number: Any) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from tether.certificates.structured import Structure
 from tether.contract import Contract
 from tether.data.episodes import Episodes
 from tether.projection import Norm
@@ -88,6 +89,13 @@ class Env(ABC):
     @abstractmethod
     def sensitivity(self) -> Sensitivity:
         """Proved bounds on what a deviation from the prior does to the cost."""
+
+    @property
+    def structure(self) -> Structure:
+        """What a `tether.Structured` certificate needs to know of the system, where that has been derived."""
+        raise NotImplementedError(
+            f"no structure is known for {type(self).__name__}; use tether.LipschitzCertificate with its sensitivity"
+        )
 
     @abstractmethod
     def initial(self) -> Any:

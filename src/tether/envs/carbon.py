@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from tether import _validate
+from tether.certificates.systems import CarbonStructure
 from tether.envs.base import Env, Evidence, Shape, Step, namespace
 from tether.sensitivity import Sensitivity, geometric
 
@@ -112,6 +113,17 @@ class Carbon(Env):
             immediate=work * (2.0 * self.backlog_max + 1.0),
             carried=work * rho * (2.0 * backlog_under_prior + 1.0),
             perturbation=geometric(rho),
+        )
+
+    @property
+    def structure(self) -> CarbonStructure:
+        """What a `tether.certificates.Structured` certificate knows of this system; its documentation has the proof."""
+        return CarbonStructure(
+            efficiency=self.efficiency,
+            efficiency_noise_max=self.efficiency_noise_max,
+            drop_rate_max=self.drop_rate_max,
+            demand_max=self.demand_max,
+            backlog_max=self.backlog_max,
         )
 
     def limits(self) -> Mapping[str, tuple[float, float]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from tether import _validate
+from tether.certificates.systems import InferenceStructure
 from tether.envs.base import Env, Evidence, Shape, Step, namespace
 from tether.sensitivity import Sensitivity, geometric
 
@@ -156,6 +157,19 @@ class Inference(Env):
             immediate=self.action_max + slack,
             carried=2.0 * shortfall_under_prior,
             perturbation=geometric(1.0),
+        )
+
+    @property
+    def structure(self) -> InferenceStructure:
+        """What a `tether.certificates.Structured` certificate knows of this system; its documentation has the proof."""
+        return InferenceStructure(
+            action_max=self.action_max,
+            demand_max=self.demand_max,
+            capacity=self.capacity,
+            slack=math.sqrt(self.carbon_slack),
+            discharge_rate_min=self.discharge_rate_min,
+            charge_rate_min=self.charge_rate_min,
+            charge_rate=self._charge_rate,
         )
 
     @property

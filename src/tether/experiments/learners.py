@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tether import data as sources
 from tether import envs
-from tether.certificates import LipschitzCertificate
+from tether.certificates import Certificate
 from tether.data import Episodes
 from tether.envs import Env
 from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, regrets, train
@@ -66,7 +66,7 @@ class Result(NamedTuple):
 def run_method(
     method: Method,
     system: System,
-    certificate: LipschitzCertificate,
+    certificate: Certificate,
     lams: list[float],
     bs: list[float],
     seeds: list[int],

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from tether import _validate
-from tether.certificates import LipschitzCertificate
+from tether.certificates import Certificate
 from tether.contract import Contract
 from tether.learn.rollout import play
 from tether.policy import NetworkPolicy
@@ -104,7 +104,7 @@ class Learner(eqx.Module):
         system: Any,
         drawn: dict[str, Any],
         prior_costs: Any,
-        certificate: LipschitzCertificate,
+        certificate: Certificate,
     ) -> tuple[Any, Outcome]:
         """Minus the mean reward a round; for CRL with the augmented Lagrangian of the expected cost.
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tether.certificates import LipschitzCertificate
+from tether.certificates import Certificate
 from tether.contract import Contract
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
@@ -39,7 +39,7 @@ class Passes:
     """Each pass goes through the training episodes in an order of each seed's own."""
 
     compiled: _Compiled
-    certificates: LipschitzCertificate
+    certificates: Certificate
     """Leaves [trained settings]."""
     judged: Contract
     """Contracts that each trained setting is judged by, leaves [trained settings, contracts]."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.audit import audit
-from tether.certificates import LipschitzCertificate
+from tether.certificates import Certificate
 from tether.contract import Contract
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
@@ -156,7 +156,7 @@ class _Compiled(eqx.Module):
     learner: Learner
     env: Env
     model: Model
-    certificates: LipschitzCertificate
+    certificates: Certificate
     """Leaves [trained settings], float32."""
     seen: dict[str, jax.Array]
     """The series that are seen before acting, [H, N], float32."""
@@ -168,7 +168,7 @@ class _Compiled(eqx.Module):
     def play(self, policies: Any, certificates: Any, drawn: dict[str, Any], chosen: Any) -> Any:
         """Play the episodes `chosen` [seeds, N] in the true system, in the precision of the arguments."""
 
-        def one(policy: NetworkPolicy, certificate: LipschitzCertificate, chosen: Any) -> Any:
+        def one(policy: NetworkPolicy, certificate: Certificate, chosen: Any) -> Any:
             mine = {name: values[:, chosen] for name, values in drawn.items()}
             guard = certificate if self.learner.method in GUARDED else None
             played = play(self.env, policy, mine, guard, jnp.uint32(0), "transitions")
@@ -189,7 +189,7 @@ class _Compiled(eqx.Module):
         return improved
 
     def _improve_one(
-        self, state: State, news: Any, certificate: LipschitzCertificate, seed: Any, played: Any, done: Any
+        self, state: State, news: Any, certificate: Certificate, seed: Any, played: Any, done: Any
     ) -> State:
         """Fit the model, then follow the policy's gradient through it; keys are the same for all settings."""
         learner, model = self.learner, self.model

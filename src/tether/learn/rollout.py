@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether import _validate
-from tether.certificates import LipschitzCertificate
+from tether.certificates import Certificate
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
 from tether.learn import trees as _trees  # noqa: F401  (registers certificates as PyTrees)
-from tether.projection import length, nearest_safe
+from tether.projection import length
 from tether.run import Run
 
 Policy = Callable[[Any, Any], Any]
@@ -29,7 +29,7 @@ def rollout(
     env: Env,
     policy: Policy,
     episodes: Episodes,
-    certificate: LipschitzCertificate | None = None,
+    certificate: Certificate | None = None,
     *,
     seed: int = 0,
     precision: Precision = "float64",
@@ -91,7 +91,7 @@ def _to_numpy(values: Any, name: str) -> Any:
 
 @eqx.filter_jit
 def play(
-    env: Env, policy: Policy, drawn: Any, certificate: LipschitzCertificate | None, seed: Any, record: str
+    env: Env, policy: Policy, drawn: Any, certificate: Certificate | None, seed: Any, record: str
 ) -> dict[str, Any]:
     """Play the episodes `drawn`, [H, N]; what is recorded is [H, N, ...], with `"transitions"` the states too."""
     count = jax.tree.leaves(drawn)[0].shape[1]
@@ -121,28 +121,29 @@ def play(
 
 
 def _round(
-    env: Env, policy: Policy, certificate: LipschitzCertificate | None, carry: Any, drawn: Any, key: Any
+    env: Env, policy: Policy, certificate: Certificate | None, carry: Any, drawn: Any, key: Any
 ) -> tuple[Any, dict[str, Any]]:
     """One round of one episode."""
     state, memory = carry
     observation = env.observation(state, drawn)
     seen_by_policy = observation
-    radius = jnp.asarray(jnp.inf) if certificate is None else certificate.radius(memory, jnp)
+    opened = None if certificate is None else certificate.open(memory, observation, jnp)
     if certificate is not None and getattr(policy, "uses_memory", False):
-        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(memory, radius, jnp))])
+        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(opened, jnp))])
     proposal = _shaped(env, policy(seen_by_policy, key), observation.dtype)
     prior = _shaped(env, env.prior(observation), observation.dtype)
     if certificate is None:
-        margin = jnp.asarray(jnp.nan)
+        margin, radius = jnp.asarray(jnp.nan), jnp.asarray(jnp.inf)
         action = jnp.clip(proposal, env.low, env.high)
         deviation = length(action - prior, env.norm, jnp)
     else:
-        action, deviation = nearest_safe(proposal, prior, radius, env.low, env.high, env.norm, jnp)
-        margin = jnp.where(memory.breached, jnp.nan, certificate.margin(memory, deviation))
+        choice = certificate.choose(opened, proposal, prior, env.low, env.high, env.norm, jnp)
+        action, deviation, radius = choice.action, choice.deviation, choice.radius
+        margin = jnp.where(choice.breached, jnp.nan, choice.margin)
     before = state
     state, reward, cost = env.step(before, drawn, action)
     if certificate is not None:
-        memory = certificate.update(memory, deviation, cost, jnp)
+        memory = certificate.update(memory, choice.taken, cost, jnp)
     seen = {
         "rewards": reward,
         "costs": cost,

@@ -23,7 +23,7 @@ import numpy as np
 from tether import _validate
 from tether._files import complete_file
 from tether.audit import audit
-from tether.certificates import LipschitzCertificate
+from tether.certificates import Certificate
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
 from tether.learn.learner import GUARDED, LEARNING, Method, Recipe, State, learner_of
@@ -85,7 +85,7 @@ def train(
     method: Method,
     env: Env,
     data: Episodes,
-    certificate: LipschitzCertificate,
+    certificate: Certificate,
     *,
     mode: Mode = "offline",
     lams: Sequence[float] | None = None,
@@ -201,9 +201,7 @@ def regrets(training: Training, env: Env, data: Episodes, reference: Training) -
     return np.stack([best[i][played[..., i]] for i in range(len(best))], axis=-1) - earned
 
 
-def evaluate(
-    training: Training, env: Env, episodes: Episodes, certificate: LipschitzCertificate
-) -> list[Score]:
+def evaluate(training: Training, env: Env, episodes: Episodes, certificate: Certificate) -> list[Score]:
     """Play every policy of a training on `episodes`, in float64, and audit it.
 
     Args:
@@ -241,7 +239,7 @@ def _prepare(
     method: Method,
     env: Env,
     data: Episodes,
-    certificate: LipschitzCertificate,
+    certificate: Certificate,
     mode: Mode,
     settings: list[tuple[float, float]],
     seeds: list[int],
@@ -266,7 +264,7 @@ def _prepare(
 
 
 def _grid(
-    certificate: LipschitzCertificate, lams: Sequence[float] | None, bs: Sequence[float] | None
+    certificate: Certificate, lams: Sequence[float] | None, bs: Sequence[float] | None
 ) -> list[tuple[float, float]]:
     contract = certificate.contract
     chosen_lams = (
@@ -279,7 +277,7 @@ def _grid(
     return settings
 
 
-def _with(certificate: LipschitzCertificate, lam: float, b: float) -> LipschitzCertificate:
+def _with(certificate: Certificate, lam: float, b: float) -> Certificate:
     return replace(certificate, contract=replace(certificate.contract, lam=lam, b=b))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from tether.certificates import LipschitzCertificate
+from tether.certificates import LipschitzCertificate, Structured
 from tether.contract import Contract
 from tether.policy import NetworkPolicy
 from tether.sensitivity import Geometric, Sensitivity, Table
@@ -39,3 +39,4 @@ _register(
     fixed=("input_mean", "input_scale", "center", "low", "high", "scalar", "uses_memory"),
 )
 _register(LipschitzCertificate, numbers=("contract", "bounds"), fixed=("rule",))
+_register(Structured, numbers=("contract",), fixed=("system",))

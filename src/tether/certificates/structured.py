@@ -1,0 +1,388 @@
+"""Certificates that know the system: the same promise as with Lipschitz constants, from a much larger safe set.
+
+A `Structure` says what is known of a system. It carries *gaps*, bounds on how far the own state and the prior's are
+apart (signed: above and below), and from them, for the action a at hand, bounds that hold whatever the noise does:
+
+    totals t_n   sum_{i=h..h+n} (c_i - c+_i) <= t_n if a is played now and the prior from h+1 on; the last entry, t_K,
+                 holds for every n >= K. So t_0 is the design's `now` and t_n - t_{n-1} its `later_n`.
+    step         the gaps of the next round, and
+    floor        c+_h >= floor, both once c_h is seen.
+
+c+ are the costs of the prior on its own trajectory with the same draw. With S_h = sum_{i<h} ((1 + lam) floor_i - c_i)
+the action is safe at round h iff, for every n from 0 to H - h,
+
+    (*)   t_n <= S_h + (n + 1) (lam*eps + b) + (h - 1) b.
+
+**Sound** if the structure is *consistent*: for the action played, every outcome of the noise, and every n,
+
+    (1)  c_h - floor_h <= t_0                           what is seen is no worse than what was feared;
+    (2)  c_h - floor_h + t_n(next) <= t_{n+1}           `next`: the prior's action at h+1, with the gaps after the step;
+         c_h - floor_h + t_K(next) <= t_K               (for n = K there is nothing beyond);
+    (3)  the sums above really are bounded by t_n, floor_h <= c+_h, and the gaps after the step hold.
+
+Proof. *The promise.* By (3) with n = 0 and S_h <= sum_{i<h} ((1 + lam) c+_i - c_i), (*) for n = 0 gives
+J_h <= (1 + lam) J+_{h-1} + c+_h + lam*eps + h b <= (1 + lam) J+_h + h b as c+_h >= eps. *The prior stays safe.* At
+h = 1 without gaps the prior's t_n are 0. If a was safe at h, then for the prior at h+1, by (2), (1 + lam) floor_h >=
+floor_h + lam*eps and (*) with n+1,
+
+    t_n(next) <= t_{n+1} - (c_h - floor_h) <= S_h + (n + 2) (lam*eps + b) + (h - 1) b - c_h + floor_h
+              <= S_{h+1} + (n + 1) (lam*eps + b) + h b.
+
+So there is always a safe action, and all that is needed in a round is (*). If the t_n never fall as the action moves
+away from the prior's along a line, the safe set is star-shaped around it and the guard plays the prior's action plus
+the largest safe share t of the way to the proposal; if they do, what it plays is still safe, because (*) is checked for
+the very action that is played.
+
+Everything is written against an array namespace `xp`, as in `tether.certificates.lipschitz`. The structures of the
+paper's systems are in `tether.certificates.systems`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tether import _scalar
+from tether.certificates.choice import Choice
+from tether.contract import Contract
+from tether.projection import Norm, length
+
+SEARCH = 8
+"""Evaluations in the search for the largest safe share of a proposal."""
+
+
+class Exposure(NamedTuple):
+    """What an action can cost more than the prior, whatever the noise does."""
+
+    totals: tuple[Any, ...]
+    """(t_0, ..., t_K), cost units."""
+    ceiling: Any
+    """The largest cost that this round can have; one above it contradicts the structure."""
+    step: tuple[Any, ...]
+    """Numbers that `Structure.close` needs of this round."""
+
+
+class Structure(ABC):
+    """What is known of a system; an implementation is a frozen dataclass of plain numbers.
+
+    It must be consistent as the module says; `tests/certificates/test_structured.py` searches for counterexamples.
+    """
+
+    kind: ClassVar[str]
+    """Its name in `to_dict`."""
+
+    @property
+    @abstractmethod
+    def low(self) -> float:
+        """Lowest action for which the bounds hold."""
+
+    @property
+    @abstractmethod
+    def high(self) -> float:
+        """Highest action for which the bounds hold."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """A cost of the size that round-off in the system's own arithmetic is proportional to, cost units."""
+
+    @abstractmethod
+    def start(self, zero: Any) -> tuple[Any, ...]:
+        """The gaps before the first round, where both trajectories begin in the same state."""
+
+    @abstractmethod
+    def read(self, observation: Any) -> tuple[Any, ...]:
+        """The numbers of an observation [o] that the bounds need."""
+
+    @abstractmethod
+    def admits(self, seen: tuple[Any, ...], xp: Any) -> Any:
+        """Whether what was read is within the ranges for which the bounds hold."""
+
+    @abstractmethod
+    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """The gaps, with what seeing the state adds; never larger."""
+
+    @abstractmethod
+    def exposure(
+        self, gaps: tuple[Any, ...], seen: tuple[Any, ...], prior: Any, action: Any, xp: Any
+    ) -> Exposure:
+        """The bounds for `action`, where the prior would play `prior`."""
+
+    @abstractmethod
+    def close(self, step: tuple[Any, ...], cost: Any, epsilon: float, xp: Any) -> tuple[Any, tuple[Any, ...]]:
+        """(floor, gaps of the next round) once the cost is seen; `epsilon` is the number type's round-off."""
+
+    @abstractmethod
+    def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:
+        """The gaps as two numbers that a learner can use: own state above and below the prior's, state units."""
+
+
+class StructuredState(NamedTuple):
+    """What the certificate remembers between rounds; of fixed size."""
+
+    rounds: Any
+    """Number of closed rounds, h - 1."""
+    surplus: Any
+    """S_h, cost units."""
+    gaps: tuple[Any, ...]
+    """The structure's gaps, state units."""
+    magnitude: Any
+    """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
+    breached: Any
+    """Whether something contradicted the contract or the structure; from then on only the prior is safe."""
+
+
+class Opened(NamedTuple):
+    """A round in which the observation is known and the action is not."""
+
+    seen: tuple[Any, ...]
+    """What the structure read."""
+    gaps: tuple[Any, ...]
+    """The refined gaps."""
+    slack: Any
+    """S_h + (h - 1) b, rounded inward, cost units."""
+    remaining: Any
+    """Rounds left, this one included."""
+    breached: Any
+    """Whether only the prior is safe."""
+
+
+class Taken(NamedTuple):
+    """What closing a round needs of the action that was played."""
+
+    now: Any
+    """t_0, cost units."""
+    ceiling: Any
+    """See `Exposure`."""
+    step: tuple[Any, ...]
+    """See `Exposure`."""
+    breached: Any
+    """Whether the observation was outside what the structure covers."""
+
+
+@dataclass(frozen=True)
+class Structured:
+    """Safe sets from a contract and a `Structure`.
+
+    Args:
+        contract: The promise.
+        system: What is known of the system, such as `tether.envs.Carbon().structure`.
+
+    Example:
+        >>> import tether
+        >>> env = tether.envs.Carbon()
+        >>> certificate = Structured(env.contract(lam=2.0, b=2.0), env.structure)
+        >>> guard = tether.Guard(certificate, env.prior, low=0.0)
+        >>> decision = guard.act([4.0, 3.0, 0.0, 0.0], proposal=0.0)  # demand 4, renewables 3, no backlog
+        >>> decision.prior_action, round(decision.action, 3)  # with the Lipschitz constants 4.871
+        (5.0, 3.333)
+    """
+
+    contract: Contract
+    system: Structure
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.contract, Contract):
+            raise TypeError(f"contract must be a tether.Contract, got {self.contract!r}")
+        if not isinstance(self.system, Structure):
+            raise TypeError(f"system must be a tether.certificates.Structure, got {self.system!r}")
+
+    @property
+    def scalar(self) -> bool:
+        """Whether the state is single numbers."""
+        return True
+
+    def start(self, xp: Any = np, zero: Any = 0.0) -> StructuredState:  # noqa: ARG002
+        """The state before the first round; `zero` carries the number type that later states have."""
+        magnitude = zero + self.contract.earned + self.system.scale
+        return StructuredState(zero, zero, self.system.start(zero), magnitude, zero > 0.0)
+
+    def open(self, state: Any, observation: Any, xp: Any = np) -> Opened:
+        """Begin a round with what is seen, [o] as the system's environment gives it."""
+        seen = self.system.read(observation)
+        if xp is _scalar:
+            seen = tuple(float(each) for each in seen)
+        breached = xp.logical_or(state.breached, xp.logical_not(self.system.admits(seen, xp)))
+        gaps = self.system.refine(state.gaps, seen, xp)
+        return Opened(seen, gaps, self._base(state), self.contract.horizon - state.rounds, breached)
+
+    def features(self, opened: Any, xp: Any = np) -> tuple[Any, Any, Any]:
+        """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below).
+
+        The slack is the right-hand side of (*) for n = 0, cost units: what this round may cost more than the prior.
+        """
+        slack = opened.slack + self.contract.earned
+        return slack, *self.system.felt(opened.gaps, xp)
+
+    def feature_units(self) -> tuple[float, float, float]:
+        """Typical sizes of the features."""
+        return (self.contract.earned if self.contract.earned > 0.0 else 1.0), 1.0, 1.0
+
+    def choose(
+        self, opened: Any, proposal: Any, prior: Any, low: Any, high: Any, norm: Norm, xp: Any = np
+    ) -> Choice:
+        """The action farthest on the way from the prior's to the proposal that is safe.
+
+        Args:
+            opened: What `open` gave.
+            proposal: [n] or a scalar; where it is not finite the prior is played.
+            prior: The prior's action, inside the box.
+            low: Lower bounds of the action.
+            high: Upper bounds of the action.
+            norm: Of the deviation.
+            xp: Array namespace to compute in.
+        """
+        usable = xp.isfinite(proposal - prior)
+        if getattr(prior, "ndim", 0) > 0:
+            usable = xp.all(usable)
+        wish = xp.where(usable, proposal, prior)
+        wish = xp.minimum(xp.maximum(wish, low), high)
+        wish = xp.minimum(xp.maximum(wish, self.system.low), self.system.high)
+
+        def point(prior: Any, wish: Any, share: Any) -> Any:
+            partway = prior + share * (wish - prior)
+            return xp.where(share >= 1.0, wish, xp.where(share > 0.0, partway, prior))
+
+        def excess(inputs: tuple[Opened, Any, Any], share: Any) -> Any:
+            opened, prior, wish = inputs
+            slacks = self._slacks(opened, self._exposure(opened, prior, point(prior, wish, share), xp), xp)
+            least = slacks[0]
+            for slack in slacks[1:]:
+                least = xp.minimum(least, slack)
+            return -least
+
+        inputs = (opened, prior, wish)
+        share = xp.where(opened.breached, 0.0, largest_share(excess, inputs, xp))
+        action = point(prior, wish, share)
+        exposure = self._exposure(opened, prior, action, xp)
+        margin = self._slacks(opened, exposure, xp)[0]
+        deviation = length(action - prior, norm, xp)
+        taken = Taken(exposure.totals[0], exposure.ceiling, exposure.step, opened.breached)
+        return Choice(action, deviation, deviation, margin, taken, opened.breached)
+
+    def accepts(self, cost: Any, xp: Any = np) -> Any:
+        """Whether a cost is one that the contract allows at all: finite and not below the floor."""
+        return xp.logical_and(xp.isfinite(cost), cost >= self.contract.cost_floor)
+
+    def update(self, state: Any, taken: Any, cost: Any, xp: Any = np) -> StructuredState:
+        """Close a round in which an action was `taken` and `cost` was seen."""
+        contract = self.contract
+        unit = self._unit_round_off(state.surplus)
+        possible = cost <= taken.ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
+        accepted = xp.logical_and(self.accepts(cost, xp), possible)
+        cost = xp.where(accepted, cost, contract.cost_floor)
+        floor, gaps = self.system.close(taken.step, cost, _epsilon(state.surplus), xp)
+        floor = xp.maximum(xp.maximum(floor, cost - taken.now), contract.cost_floor)
+        surplus = state.surplus + (1.0 + contract.lam) * floor - cost
+        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + taken.now
+        breached = xp.logical_or(xp.logical_or(state.breached, taken.breached), xp.logical_not(accepted))
+        return StructuredState(state.rounds + 1.0, surplus, gaps, magnitude, breached)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings that describe the certificate exactly, fit for JSON."""
+        system: Any = self.system
+        return {
+            "kind": "structured",
+            "contract": asdict(self.contract),
+            "system": {"kind": system.kind, **asdict(system)},
+        }
+
+    def restore(self, state: dict[str, Any], taken: Any) -> tuple[StructuredState, Taken | None]:
+        """The state and the open round that were saved as plain numbers and lists."""
+        restored = StructuredState(**{**state, "gaps": tuple(state["gaps"])})
+        if taken is None:
+            return restored, None
+        now, ceiling, step, breached = taken
+        return restored, Taken(now, ceiling, tuple(step), breached)
+
+    def _base(self, state: Any) -> Any:
+        """S_h + (h - 1) b, rounded inward, cost units."""
+        unit = self._unit_round_off(state.surplus)
+        return state.surplus + state.rounds * self.contract.b * (1.0 - unit) - unit * state.magnitude
+
+    def _exposure(self, opened: Opened, prior: Any, action: Any, xp: Any) -> Exposure:
+        return self.system.exposure(opened.gaps, opened.seen, prior, action, xp)
+
+    def _slacks(self, opened: Opened, exposure: Exposure, xp: Any) -> list[Any]:
+        """What (*) leaves for each n, cost units, rounded inward; infinite for rounds beyond the horizon."""
+        unit = self._unit_round_off(opened.slack)
+        earned = self.contract.earned * (1.0 - unit)
+        base = opened.slack - unit * exposure.ceiling
+        return [
+            xp.where(n < opened.remaining, base + (n + 1) * earned - total * (1.0 + unit), math.inf)
+            for n, total in enumerate(exposure.totals)
+        ]
+
+    def _unit_round_off(self, number: Any) -> float:
+        """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""
+        epsilon = _epsilon(number)
+        return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)
+
+
+def largest_share(excess: Callable[[Any, Any], Any], inputs: Any, xp: Any) -> Any:
+    """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
+
+    Regula falsi with the Illinois rule: what is returned was checked itself, so it is safe however the excess behaves;
+    where it grows with t the search comes within round-off of the largest t. In JAX the derivative is that of the
+    boundary: excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
+    """
+    fixed = _frozen(inputs, xp)
+    at_low, at_high = excess(fixed, 0.0), excess(fixed, 1.0)
+    whole, none = at_high <= 0.0, at_low >= 0.0
+    if isinstance(at_low, float) and (whole or none):
+        return 1.0 if whole else 0.0
+    # Aiming a little inside, so that round-off does not decide whether the last point counts.
+    aim = 64.0 * _epsilon(at_low) * (1.0 + abs(at_low))
+    low, high, side = 0.0, 1.0, 0.0
+    value_low, value_high = xp.where(none, -1.0, xp.minimum(at_low + aim, 0.0)), xp.where(whole, 1.0, at_high)
+    for _ in range(SEARCH):
+        middle = low + (high - low) * (value_low / (value_low - value_high))
+        value = excess(fixed, middle)
+        safe = value <= 0.0
+        # An end that stays where it is for a second time counts half, so that the other one is not stuck.
+        value_low, value_high = (
+            xp.where(safe, xp.minimum(value + aim, 0.0), xp.where(side < 0.0, 0.5 * value_low, value_low)),
+            xp.where(safe, xp.where(side > 0.0, 0.5 * value_high, value_high), value),
+        )
+        low, high = xp.where(safe, middle, low), xp.where(safe, high, middle)
+        side = xp.where(safe, 1.0, -1.0)
+        if isinstance(value_low, float) and value_low == 0.0:
+            break
+    inside = xp.logical_not(xp.logical_or(whole, none))
+    if _is_jax(xp):
+        low = low + _boundary_change(excess, inputs, fixed, low, inside, xp)
+    return xp.where(whole, 1.0, xp.where(inside, low, 0.0))
+
+
+def _boundary_change(
+    excess: Callable[[Any, Any], Any], inputs: Any, fixed: Any, share: Any, inside: Any, xp: Any
+) -> Any:
+    """Zero, with the derivative of the boundary."""
+    value, short = excess(inputs, share), 1e-3 * share
+    slope = excess(fixed, share) - excess(fixed, share - short)
+    usable = xp.logical_and(inside, xp.logical_and(slope > 0.0, short > 0.0))
+    change = (_frozen(value, xp) - value) * xp.where(usable, short, 0.0)
+    return change / xp.where(usable, slope, 1.0)
+
+
+def _is_jax(xp: Any) -> bool:
+    return bool(xp.__name__ == "jax.numpy")
+
+
+def _frozen(values: Any, xp: Any) -> Any:
+    """The values as constants of a derivative."""
+    if not _is_jax(xp):
+        return values
+    import jax
+
+    return jax.lax.stop_gradient(values)
+
+
+def _epsilon(number: Any) -> float:
+    return float(np.finfo(number.dtype).eps) if hasattr(number, "dtype") else sys.float_info.epsilon

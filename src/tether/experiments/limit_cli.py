@@ -1,0 +1,198 @@
+"""The command `tether limit`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tether import _validate
+from tether.experiments.train_cli import numbers
+
+if TYPE_CHECKING:
+    from tether.certificates import Certificate
+    from tether.contract import Contract
+    from tether.data import Episodes
+    from tether.envs import Env
+    from tether.policy import NetworkPolicy
+
+console = Console()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy under one contract."""
+
+    lam: float
+    b: float
+    policy: str
+    """`prior`, `limit`, `attained`, or the name of a policy."""
+    reward: float
+    """Mean over the episodes; for a policy with several seeds also over them."""
+    spread: float
+    """Standard deviation over the seeds."""
+    share: float
+    """(V - V_prior) / (V_limit - V_prior)."""
+    violations: float
+    """Share of the episodes that break the promise in any round."""
+
+
+def command(
+    system: Annotated[str, typer.Argument(help="carbon or inference.")],
+    lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2,10",
+    bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "2",
+    episodes: Annotated[
+        int, typer.Option(help="Test episodes: synthetic ones, or every k-th of the authors' windows.", min=1)
+    ] = 200,
+    data: Annotated[Path | None, typer.Option(help="Folder with the authors' carbon data (.mat).")] = None,
+    policies: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of `tether train`; its METHOD-lamL-bB-seedS.npz are played through the guard."
+        ),
+    ] = None,
+    certificate: Annotated[
+        str, typer.Option(help="The guard that policies are played through: lipschitz or structured.")
+    ] = "structured",
+    processes: Annotated[
+        int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for results.json and what was solved; made if not there.")
+    ] = Path("out/limit"),
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the synthetic episodes.", min=0)] = 0,
+) -> None:
+    """Show how far policies come on the way from the prior to the best that hindsight allows.
+
+    For each contract (lam, b) and episode the largest reward of any action sequence that keeps the promise, all
+    disturbances known, is found by a convex program (extra `limit`: cvxpy). A policy's *share* is (V - V_prior) /
+    (V_limit - V_prior). `limit` is an upper bound, `attained` the reward of sequences that do keep the promise: the
+    truth lies between them. What was solved is kept in OUT/solved, so that the same command only adds what is new.
+
+    For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
+    """
+    from tether.certificates import LipschitzCertificate, Structured
+    from tether.experiments import learners, output
+    from tether.learn.rollout import rollout
+    from tether.limit import hindsight_limit
+
+    _validate.choice("--certificate", certificate, ("lipschitz", "structured"))
+    grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
+    folder = output.prepare_folder(out)
+    plant = learners.load_system(system, data, max(1, (3 * episodes + 1) // 2), seed)
+    chosen = plant.test[
+        np.linspace(0, len(plant.test) - 1, min(episodes, len(plant.test))).round().astype(int)
+    ]
+    prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
+    start = float(prior.returns.mean())
+
+    def guards(contract: Contract) -> Certificate:
+        if certificate == "structured":
+            return Structured(contract, plant.env.structure)
+        return LipschitzCertificate(contract, plant.env.sensitivity)
+
+    rows: list[Row] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        for lam, b in grid:
+            contract = plant.env.contract(lam, b, chosen.horizon)
+            task = progress.add_task(f"lam {lam:g}, b {b:g}", total=len(chosen))
+            limit = hindsight_limit(
+                plant.env,
+                chosen,
+                contract,
+                prior.costs,
+                processes=processes,
+                cache=folder / "solved",
+                report=partial(_advance, progress, task),
+            )
+            upper, attained = float(limit.upper.mean()), float(limit.attained.mean())
+            rows.append(Row(lam, b, "prior", start, 0.0, 0.0, 0.0))
+            for name, policy in _trained(policies, lam, b).items():
+                returns, rate = _play(plant.env, policy, chosen, guards(contract), prior.costs)
+                shares = limit.share(returns, prior.returns)
+                rows.append(
+                    Row(lam, b, name, float(returns.mean()), float(returns.mean(axis=1).std()), shares, rate)
+                )
+            rows.append(
+                Row(lam, b, "attained", attained, 0.0, limit.share(limit.attained, prior.returns), 0.0)
+            )
+            rows.append(Row(lam, b, "limit", upper, 0.0, 1.0, 0.0))
+    console.print(_table(system, len(chosen), rows))
+    results = {
+        "system": system,
+        "episodes": len(chosen),
+        "rows": [asdict(row) for row in rows],
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", results)
+    console.print(f"Results: {folder / 'results.json'}")
+
+
+def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
+    progress.update(task, completed=done, total=total)
+
+
+def _trained(folder: Path | None, lam: float, b: float) -> dict[str, list[NetworkPolicy]]:
+    """The policies that `tether train` wrote for this contract: for each method one a seed."""
+    from tether.policy import load_policy
+
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder; --policies must be one that `tether train` wrote")
+    found: dict[str, list[NetworkPolicy]] = {}
+    for file in sorted(folder.glob(f"*-lam{lam:g}-b{b:g}-seed*.npz")):
+        match = re.fullmatch(r"(.+)-lam.+-b.+-seed\d+", file.stem)
+        if match:
+            found.setdefault(match[1], []).append(load_policy(file))
+    return found
+
+
+def _play(
+    env: Env,
+    policies: list[NetworkPolicy],
+    episodes: Episodes,
+    certificate: Certificate,
+    prior_costs: np.ndarray,
+) -> tuple[np.ndarray, float]:
+    """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
+    from tether.audit import audit
+    from tether.learn.rollout import rollout
+    from tether.run import Run
+
+    runs = [rollout(env, policy, episodes, certificate, record="outcomes") for policy in policies]
+    prior = Run(rewards=prior_costs, costs=prior_costs)
+    rates = [audit(run, prior, certificate.contract).violation_rate for run in runs]
+    return np.stack([run.returns for run in runs]), float(np.mean(rates))
+
+
+def _table(system: str, episodes: int, rows: list[Row]) -> Table:
+    table = Table(title=f"{system}: share of the hindsight limit, {episodes} episodes", box=SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    table.caption = "share = (V - V_prior) / (V_limit - V_prior); ± standard deviation over seeds"
+    table.add_column("policy", no_wrap=True)
+    for name in ("lam", "b", "reward", "share", "viol."):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        spread = f" ± {row.spread:.2f}" if row.spread > 0.0 else ""
+        table.add_row(
+            row.policy,
+            f"{row.lam:g}",
+            f"{row.b:g}",
+            f"{row.reward:.2f}{spread}",
+            f"{row.share:.3f}",
+            f"{row.violations:.0%}",
+        )
+    return table
