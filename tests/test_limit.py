@@ -81,10 +81,12 @@ def test_the_command_writes_the_share_of_each_policy(tmp_path):
     )
     for seed in (0, 1):
         policy.save(tmp_path / f"rl-lam2-b2-seed{seed}.npz")
+    trained = {"system": "carbon", "certificate": "structured", "rule": "tight", "inputs": []}
+    (tmp_path / "results.json").write_text(json.dumps(trained))
     options = ["--lams", "2", "--episodes", "3", "--processes", "1", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["limit", "carbon", "--policies", str(tmp_path), *options])
     assert result.exit_code == 0, result.output
     rows = {row["policy"]: row for row in json.loads((tmp_path / "out/results.json").read_text())["rows"]}
-    assert set(rows) == {"prior", "rl", "attained", "limit"}
+    assert set(rows) == {"prior", "rl structured", "attained", "limit"}
     assert rows["prior"]["share"] == 0.0
-    assert rows["rl"]["share"] < 1.0 == rows["limit"]["share"]
+    assert rows["rl structured"]["share"] < 1.0 == rows["limit"]["share"]

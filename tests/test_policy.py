@@ -23,9 +23,9 @@ BOXES = [
 ]
 
 
-def fresh(low=0.0, high=math.inf, center=4.0, seed=0, uses_memory=False):
+def fresh(low=0.0, high=math.inf, center=4.0, seed=0, memory=0):
     return NetworkPolicy.fresh(
-        [1.0, 2.0], [0.5, 2.0], low=low, high=high, center=center, width=8, seed=seed, uses_memory=uses_memory
+        [1.0, 2.0], [0.5, 2.0], low=low, high=high, center=center, width=8, seed=seed, memory=memory
     )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_first_actions_are_near_the_center_and_always_in_the_box(low, high, cent
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1000), size=st.sampled_from([1.0, 30.0, 1e3]))
 def test_numpy_and_jax_play_the_same_action(seed, size):
-    policy = fresh(seed=seed, uses_memory=True)
+    policy = fresh(seed=seed, memory=3)
     seen = size * np.random.default_rng(seed).normal(size=5)
     with jax.enable_x64(True):
         compiled = jax.jit(policy)(jnp.asarray(seen))
@@ -84,7 +84,7 @@ def test_what_is_no_policy_is_refused(tmp_path):
 
 def test_a_loaded_policy_plays_in_the_online_guard_without_jax(tmp_path):
     NetworkPolicy.fresh(
-        np.zeros(4), np.ones(4), low=0.0, high=math.inf, center=4.0, width=8, seed=0, uses_memory=True
+        np.zeros(4), np.ones(4), low=0.0, high=math.inf, center=4.0, width=8, seed=0, memory=3
     ).save(tmp_path / "policy.npz")
     code = f"""
 import sys, numpy as np, tether
@@ -94,7 +94,7 @@ policy = tether.load_policy({str(tmp_path / "policy.npz")!r})
 certificate = tether.LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
 guard = tether.Guard(certificate, env.prior, low=0.0)
 observation = np.array([3.5, 2.0, 0.0, 0.0])
-print(guard.act(observation, policy(np.concatenate([observation, guard.features(observation)]))))
+print(guard.act(observation, policy.propose(guard, observation)))
 assert "jax" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

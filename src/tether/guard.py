@@ -173,8 +173,8 @@ class Guard:
         """Number of rounds of an episode."""
         return self.certificate.contract.horizon
 
-    def features(self, observation: Any) -> tuple[float, float, float]:
-        """The certificate's `features` of the coming round, three numbers.
+    def features(self, observation: Any) -> tuple[float, ...]:
+        """The certificate's `features` of the coming round, named by its `feature_names`.
 
         Args:
             observation: What `act` will be given.
@@ -185,8 +185,29 @@ class Guard:
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
         opened = self.certificate.open(self._state, observation, self._xp)
-        first, second, third = self.certificate.features(opened, self._xp)
-        return float(first), float(second), float(third)
+        return tuple(float(feature) for feature in self.certificate.features(opened, self._xp))
+
+    def reach(self, observation: Any, wish: Any) -> tuple[Any, Any]:
+        """What would be played in the coming round if `wish` were proposed, without playing it.
+
+        A policy that wants to stay inside the safe set asks this first: any action between the two that are returned
+        is safe (if the certificate's safe set is star-shaped around the prior's action; `act` checks it in any case).
+
+        Args:
+            observation: What `act` will be given.
+            wish: An action.
+
+        Returns:
+            The prior's action, and the safe action nearest to the wish.
+        """
+        prior = self._ask_prior(observation)
+        usable = self._as_action(wish)
+        if usable is None:
+            return prior, prior
+        opened = self.certificate.open(self._state, observation, self._xp)
+        xp = _scalar if isinstance(prior, float) else np
+        choice = self.certificate.choose(opened, usable, prior, self._low, self._high, self.norm, xp)
+        return prior, choice.action
 
     def act(self, observation: Any, proposal: Any) -> Decision:
         """Decide what to play in this round.

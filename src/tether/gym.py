@@ -37,9 +37,6 @@ Prior = Callable[[Any], Any]
 Cost = str | Callable[[Any, Any, Any, Any], Any] | None
 """Where the cost is: the key in `info`, or `cost(observation, action, next_observation, info)`."""
 
-MEMORY_NAMES = ("allowance", "margin", "carried deviation")
-"""What `append_memory=True` appends to an observation."""
-
 _ABSENT: Any = object()
 
 
@@ -66,10 +63,11 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             action, next_observation, info)`.
         norm: The norm in which deviations are measured and for which the certificate's sensitivity holds.
         append_memory: Append the guard's memory to the observation, so that a learner can plan its
-            deviations: the allowance, the margin and the carried deviation before the coming round (see
-            `tether.Guard.features`), each as log(1 + value / unit). The unit of the first two is what a round
-            earns, lam * eps + b; that of the third is the deviation that this pays for in the first round (1
-            if nothing is earned). After the last round all are 0.
+            deviations: the certificate's features (its `feature_names`), each as log(1 + value / unit) with its
+            `feature_units`. With Lipschitz constants these are the allowance, the margin and the carried
+            deviation; the unit of the first two is what a round earns, lam * eps + b, that of the third the
+            deviation that this pays for in the first round (1 if nothing is earned). After the last round all
+            are 0.
 
     Attributes:
         guard: The `tether.Guard`; its `counts` go on over all episodes.
@@ -114,7 +112,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._cost = _checked_cost(cost)
         self._append_memory = append_memory
         if append_memory:
-            self.observation_space = _with_memory(env.observation_space)
+            self.observation_space = _with_memory(env.observation_space, certificate)
         self._observation: Any = _ABSENT
 
     @property
@@ -216,7 +214,7 @@ class GuardedVector(VectorWrapper):
         if append_memory:
             from gymnasium.vector.utils import batch_space
 
-            self.single_observation_space = _with_memory(env.single_observation_space)
+            self.single_observation_space = _with_memory(env.single_observation_space, certificate)
             self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._observations: list[Any] = []
         self._resetting = np.zeros(env.num_envs, dtype=np.bool_)
@@ -394,16 +392,16 @@ class _Keeper:
 
     def appended(self, observation: Any) -> Any:
         """The observation with the guard's memory, scaled as `Guarded` says."""
-        allowance, margin, carried = 0.0, 0.0, 0.0
+        features = np.zeros_like(self._units)
         if self.guard.round <= self.guard.horizon:
-            allowance, margin, carried = self.guard.features(observation)
+            features = np.array(self.guard.features(observation))
         # A margin may be below 0 by round-off.
-        memory = np.log1p(np.maximum([allowance, margin, carried], 0.0) / self._units)
+        memory = np.log1p(np.maximum(features, 0.0) / self._units)
         return np.concatenate([observation, memory.astype(np.asarray(observation).dtype)])
 
     @cached_property
     def _units(self) -> Array:
-        """[3] what `appended` scales by."""
+        """What `appended` scales by."""
         return np.array(self.guard.certificate.feature_units())
 
     def _ask_prior(self, observation: Any) -> Any:
@@ -433,7 +431,7 @@ class _Keeper:
         return np.array(action, dtype=self._space.dtype).reshape(self._space.shape)
 
 
-def _with_memory(space: Any) -> spaces.Box:
+def _with_memory(space: Any, certificate: Certificate) -> spaces.Box:
     if (
         not isinstance(space, spaces.Box)
         or len(space.shape) != 1
@@ -444,7 +442,7 @@ def _with_memory(space: Any) -> spaces.Box:
             "wrap the environment in gymnasium.wrappers.FlattenObservation first. "
             f"The observation space is {space}"
         )
-    count = len(MEMORY_NAMES)
+    count = len(certificate.feature_names)
     low = np.concatenate([space.low, np.zeros(count)]).astype(space.dtype)
     high = np.concatenate([space.high, np.full(count, np.inf)]).astype(space.dtype)
     return spaces.Box(low, high, dtype=space.dtype.type)

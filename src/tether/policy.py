@@ -9,26 +9,30 @@ import json
 import math
 import zipfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tether._files import complete_file
 from tether.envs.base import namespace
 
-VERSION = 2
-MEMORY = 3
-"""How many numbers the guard's memory adds to an observation: see `LipschitzCertificate.features`."""
+if TYPE_CHECKING:
+    from tether.guard import Guard
+
+VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkPolicy:
     """A fully connected network with ReLU layers and an output that respects the action box and cannot die.
 
-    With `uses_memory` the input is the observation followed by the guard's features (allowance, margin, carried
-    deviation): the paper's augmented state, which ACRL plans on. `tether.rollout` appends them by itself; online,
-    `policy(np.concatenate([observation, guard.features(observation)]))` does.
+    With `memory` the input is the observation followed by that many of the guard's features: the paper's augmented
+    state, which ACRL plans on. A policy that is `inside` does not propose an action that the guard then moves into the
+    safe set: it names a wish and the share of the way from the prior's action to the safe action nearest to the wish,
+    so that every choice it has is a safe one, with a gradient everywhere. `tether.rollout` does by itself what that
+    needs; online, `guard.act(observation, policy.propose(guard, observation))`.
 
     Example:
         >>> policy = NetworkPolicy.fresh(np.zeros(2), np.ones(2), low=0.0, high=math.inf, center=4.0, width=8, seed=0)
@@ -52,7 +56,15 @@ class NetworkPolicy:
     """[n] upper bounds of the action."""
     scalar: bool
     """Whether an action is a number rather than a vector."""
-    uses_memory: bool
+    memory: int
+    """How many features of the guard follow the observation."""
+    inside: bool = False
+    """Whether the last output is the share of the way to the safe action nearest to the wish."""
+
+    @property
+    def uses_memory(self) -> bool:
+        """Whether features of the guard follow the observation."""
+        return self.memory > 0
 
     @classmethod
     def fresh(
@@ -65,7 +77,8 @@ class NetworkPolicy:
         center: Any,
         width: int,
         seed: int,
-        uses_memory: bool = False,
+        memory: int = 0,
+        inside: bool = False,
     ) -> NetworkPolicy:
         """An untrained policy with two hidden layers, whose actions are near `center`.
 
@@ -77,10 +90,11 @@ class NetworkPolicy:
             center: The mean of the prior's actions, a number or [n].
             width: Neurons of a hidden layer.
             seed: Of the weights.
-            uses_memory: Whether the guard's features follow the observation.
+            memory: How many features of the guard follow the observation.
+            inside: Whether to act inside the safe set.
         """
         middle = np.atleast_1d(np.asarray(center, dtype=np.float64))
-        sizes = [len(input_mean) + (MEMORY if uses_memory else 0), width, width, middle.size]
+        sizes = [len(input_mean) + memory, width, width, middle.size + inside]
         rng = np.random.default_rng(seed)
         gains = [math.sqrt(2.0), math.sqrt(2.0), 0.1]
         weights = tuple(
@@ -96,11 +110,20 @@ class NetworkPolicy:
             low=_numbers(np.broadcast_to(low, middle.shape)),
             high=_numbers(np.broadcast_to(high, middle.shape)),
             scalar=np.ndim(center) == 0,
-            uses_memory=uses_memory,
+            memory=memory,
+            inside=inside,
         )
 
-    def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
-        """Observation [o] (followed by the memory, if it is used) to action."""
+    def __call__(self, observation: Any, key: Any = None, reach: Any = None) -> Any:  # noqa: ARG002
+        """Observation [o] (followed by the memory, if it is used) to action.
+
+        Args:
+            observation: What is seen.
+            key: Not used; the policy is deterministic.
+            reach: `reach(wish) -> (prior's action, safe action nearest to the wish)`; needed if `inside`.
+        """
+        if self.inside and reach is None:
+            raise ValueError("this policy acts inside the safe set: use policy.propose(guard, observation)")
         xp = namespace(observation)
         seen = xp.asarray(observation)
         count = len(self.input_mean)
@@ -111,8 +134,20 @@ class NetworkPolicy:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             layer = layer @ weight + bias
             layer = xp.where(layer > 0.0, layer, 0.0)
-        action = self._squash(layer @ self.weights[-1] + self.biases[-1], xp)
-        return action[0] if self.scalar else action
+        output = layer @ self.weights[-1] + self.biases[-1]
+        action = self._squash(output[: len(self.center)], xp)
+        action = action[0] if self.scalar else action
+        if not self.inside:
+            return action
+        prior, farthest = reach(action)
+        # At first nine tenths of the way.
+        share = 0.5 + 0.5 * xp.tanh(0.5 * output[len(self.center)] + 1.1)
+        return prior + share * (farthest - prior)
+
+    def propose(self, guard: Guard, observation: Any) -> Any:
+        """The action to propose to `guard` in the coming round."""
+        seen = np.concatenate([observation, guard.features(observation)]) if self.memory else observation
+        return self(seen, None, partial(guard.reach, observation) if self.inside else None)
 
     def _squash(self, output: Any, xp: Any) -> Any:
         """The output as an action: smooth and increasing, inside the box, `center` at 0."""
@@ -132,11 +167,12 @@ class NetworkPolicy:
         arrays: dict[str, Any] = {f"weight_{i}": np.asarray(weight) for i, weight in enumerate(self.weights)}
         arrays |= {f"bias_{i}": np.asarray(bias) for i, bias in enumerate(self.biases)}
         arrays |= {name: np.asarray(getattr(self, name)) for name in _NUMBERS}
-        about = {"version": VERSION, "scalar": self.scalar, "uses_memory": self.uses_memory}
+        about = {"version": VERSION, **{name: getattr(self, name) for name in _ABOUT}}
         with complete_file(Path(path)) as draft, draft.open("wb") as file:
             np.savez(file, about=np.array(json.dumps(about)), **arrays)
 
 
+_ABOUT = ("scalar", "memory", "inside")
 _NUMBERS = ("input_mean", "input_scale", "center", "low", "high")
 
 
@@ -155,10 +191,11 @@ def load_policy(path: str | Path) -> NetworkPolicy:
             layers = range(sum(name.startswith("weight_") for name in stored.files))
             weights = tuple(stored[f"weight_{i}"] for i in layers)
             biases = tuple(stored[f"bias_{i}"] for i in layers)
-            numbers = {name: _numbers(stored[name]) for name in _NUMBERS}
-            version, scalar, uses_memory = about["version"], bool(about["scalar"]), bool(about["uses_memory"])
+            fields: dict[str, Any] = {name: _numbers(stored[name]) for name in _NUMBERS}
+            fields |= {name: about[name] for name in _ABOUT}
+            version = about["version"]
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is not a policy saved by policy.save(path): {error!r}") from error
     if version != VERSION:
         raise ValueError(f"{file} is a policy of version {version}, expected {VERSION}")
-    return NetworkPolicy(weights, biases, **numbers, scalar=scalar, uses_memory=uses_memory)
+    return NetworkPolicy(weights, biases, **fields)

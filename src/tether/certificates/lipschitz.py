@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -86,6 +86,8 @@ class LipschitzCertificate:
     bounds: Sensitivity
     rule: Rule = "tight"
 
+    feature_names: ClassVar[tuple[str, ...]] = ("allowance", "margin", "carried deviation")
+
     def __post_init__(self) -> None:
         if not isinstance(self.contract, Contract):
             raise TypeError(f"contract must be a tether.Contract, got {self.contract!r}")
@@ -150,7 +152,7 @@ class LipschitzCertificate:
         margin = self.margin(opened.state, deviation)
         return Choice(action, deviation, opened.radius, margin, deviation, opened.state.breached)
 
-    def features(self, opened: Any, xp: Any = np) -> tuple[Any, Any, Any]:
+    def features(self, opened: Any, xp: Any = np) -> tuple[Any, ...]:
         """The state as a learner can use it, in a round that was opened: (allowance, margin, carried deviation).
 
         The allowance is what may be spent on this round's deviation, radius * Gamma, cost units; the margin is how far
@@ -161,7 +163,7 @@ class LipschitzCertificate:
         allowance = opened.radius * self.total(state, xp)
         return allowance, self.margin(state, 0.0), self.bounds.perturbation.felt(state.memory)
 
-    def feature_units(self) -> tuple[float, float, float]:
+    def feature_units(self) -> tuple[float, ...]:
         """Typical sizes of the features."""
         earned = self.contract.earned
         if earned <= 0.0:

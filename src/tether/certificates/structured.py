@@ -187,6 +187,8 @@ class Structured:
     contract: Contract
     system: Structure
 
+    feature_names: ClassVar[tuple[str, ...]] = ("slack", "gap above", "gap below", "rounds left")
+
     def __post_init__(self) -> None:
         if not isinstance(self.contract, Contract):
             raise TypeError(f"contract must be a tether.Contract, got {self.contract!r}")
@@ -212,17 +214,17 @@ class Structured:
         gaps = self.system.refine(state.gaps, seen, xp)
         return Opened(seen, gaps, self._base(state), self.contract.horizon - state.rounds, breached)
 
-    def features(self, opened: Any, xp: Any = np) -> tuple[Any, Any, Any]:
-        """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below).
+    def features(self, opened: Any, xp: Any = np) -> tuple[Any, ...]:
+        """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below, rounds left).
 
         The slack is the right-hand side of (*) for n = 0, cost units: what this round may cost more than the prior.
         """
         slack = opened.slack + self.contract.earned
-        return slack, *self.system.felt(opened.gaps, xp)
+        return slack, *self.system.felt(opened.gaps, xp), opened.remaining
 
-    def feature_units(self) -> tuple[float, float, float]:
+    def feature_units(self) -> tuple[float, ...]:
         """Typical sizes of the features."""
-        return (self.contract.earned if self.contract.earned > 0.0 else 1.0), 1.0, 1.0
+        return (self.contract.earned if self.contract.earned > 0.0 else 1.0), 1.0, 1.0, 1.0
 
     def choose(
         self, opened: Any, proposal: Any, prior: Any, low: Any, high: Any, norm: Norm, xp: Any = np

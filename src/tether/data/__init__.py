@@ -8,6 +8,8 @@ from tether.data.gpu import load_bloom, load_codecarbon
 from tether.data.series import (
     Forecast,
     HourlySeries,
+    add_clock,
+    add_forecast,
     align,
     augment,
     build_carbon_episodes,
@@ -25,6 +27,8 @@ __all__ = [
     "Episodes",
     "Forecast",
     "HourlySeries",
+    "add_clock",
+    "add_forecast",
     "align",
     "augment",
     "build_carbon_episodes",

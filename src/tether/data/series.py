@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
@@ -533,18 +533,56 @@ def clock_context(hours: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     return {"clock_sin": np.sin(angle), "clock_cos": np.cos(angle)}
 
 
+def add_clock(episodes: Episodes) -> Episodes:
+    """The episodes with the series `clock_sin` and `clock_cos`; their `start_hours` must be known."""
+    if episodes.start_hours is None:
+        raise ValueError(
+            f"the hour in which an episode starts is not known; give start_hours to {episodes!r}"
+        )
+    hours = (episodes.start_hours[:, None] + np.arange(episodes.horizon)) % 24
+    series = {name: episodes[name] for name in episodes.names}
+    return Episodes({**series, **clock_context(hours)}, episodes.start_hours)
+
+
+def add_forecast(episodes: Episodes, *names: str, hours: int | None = None) -> Episodes:
+    """The episodes with a perfect forecast `x_forecast` [N, H, L] of each named series x, to the episode's end.
+
+    Entry [n, h, k-1] is the value k rounds after h, and 0 beyond the last round. `build_carbon_episodes` makes
+    forecasts that err.
+
+    Args:
+        episodes: N of H rounds.
+        names: Series [N, H].
+        hours: Leads L; H - 1 if None.
+
+    Example:
+        >>> added = add_forecast(Episodes({"demand": np.array([[1.0, 2.0, 3.0]])}), "demand")
+        >>> added["demand_forecast"][0].tolist()
+        [[2.0, 3.0], [3.0, 0.0], [0.0, 0.0]]
+    """
+    leads = _validate.count("hours", max(episodes.horizon - 1, 1) if hours is None else hours)
+    series = {name: episodes[name] for name in episodes.names}
+    for name in names:
+        padded = np.pad(episodes[name], ((0, 0), (0, leads)))
+        ahead = np.lib.stride_tricks.sliding_window_view(padded[:, 1:], leads, axis=1)
+        series[f"{name}_forecast"] = ahead[:, : episodes.horizon].copy()
+    return Episodes(series, episodes.start_hours)
+
+
 def augment(
     episodes: Episodes,
     count: int,
     seed: int,
     noise: float = 0.03,
     limits: Mapping[str, tuple[float, float]] | None = None,
+    independent: Collection[str] = (),
 ) -> Episodes:
     """More episodes of the same kind: windows drawn again, each series of each at a slightly other level.
 
     The first episodes are the given ones. Each further one is a given one, drawn at random with replacement,
     in which every series is multiplied by its own factor 1 + noise * z, z standard normal cut at +-3. A
-    series and its forecast (`x` and `x_forecast`) share the factor; the clock is left alone.
+    series and its forecast (`x` and `x_forecast`) share the factor; the clock is left alone. Series that are
+    `independent` of the others are those of another episode instead, unchanged.
 
     Args:
         episodes: What there is, N episodes.
@@ -552,6 +590,7 @@ def augment(
         seed: Of the draw.
         noise: Relative standard deviation of the level, below 1/3.
         limits: For each name the smallest and the largest value; what leaves them is clipped.
+        independent: Series that have nothing to do with the others, such as disturbances.
     """
     _validate.count("count", count, minimum=len(episodes))
     if not 0.0 <= _validate.number("noise", noise) < 1.0 / 3.0:
@@ -559,11 +598,14 @@ def augment(
     random = np.random.default_rng(seed)
     extra = count - len(episodes)
     chosen = np.concatenate([np.arange(len(episodes)), random.integers(len(episodes), size=extra)])
+    others = random.integers(len(episodes), size=extra) if independent else chosen[len(episodes) :]
     levels: dict[str, NDArray[np.float64]] = {}
     series = {}
     for name in episodes.names:
         values = episodes[name][chosen]
-        if not name.startswith("clock_"):
+        if name in independent:
+            values[len(episodes) :] = episodes[name][others]
+        elif not name.startswith("clock_"):
             base = name.removesuffix("_forecast")
             if base not in levels:
                 levels[base] = 1.0 + noise * np.clip(random.standard_normal(extra), -3.0, 3.0)

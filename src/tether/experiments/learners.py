@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from tether import _validate, envs
 from tether import data as sources
-from tether import envs
-from tether.certificates import Certificate
+from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
+from tether.contract import Contract
 from tether.data import Episodes
 from tether.envs import Env
 from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, regrets, train
@@ -36,7 +37,30 @@ class System(NamedTuple):
     test: Episodes
 
 
-def load_system(name: str, data: Path | None, episodes: int, seed: int) -> System:
+INPUTS = ("clock", "forecast")
+"""What a learner can be shown beside the paper's observation."""
+Kind = Literal["lipschitz", "structured"]
+"""What a certificate can know of a system."""
+LEVELS = 0.2
+"""Relative spread of the levels that `load_system` gives to further copies of the training episodes."""
+
+
+def certificate_of(kind: Kind, env: Env, contract: Contract, rule: Rule = "tight") -> Certificate:
+    """The certificate of that kind for a system; only `lipschitz` has rules."""
+    _validate.choice("certificate", kind, get_args(Kind))
+    if kind == "structured":
+        return Structured(contract, env.structure)
+    return LipschitzCertificate(contract, env.sensitivity, rule)
+
+
+def load_system(
+    name: str,
+    data: Path | None,
+    episodes: int,
+    seed: int,
+    inputs: Sequence[str] = (),
+    copies: int = 1,
+) -> System:
     """A system by its name, on the authors' data (carbon only) or on synthetic data.
 
     Args:
@@ -44,7 +68,34 @@ def load_system(name: str, data: Path | None, episodes: int, seed: int) -> Syste
         data: Folder with the authors' carbon data; None for synthetic data.
         episodes: Synthetic training episodes; two thirds as many are drawn to test on, from another seed.
         seed: Of the synthetic data.
+        inputs: Any of `INPUTS`, appended to the observation.
+        copies: How many times the training episodes to train on; all but the first time at other levels of their
+            visible series and with another episode's disturbances (`tether.data.augment`).
     """
+    env, train, test = _load(name, data, episodes, seed)
+    if copies > 1:
+        count = copies * len(train)
+        train = sources.augment(train, count, seed, LEVELS, env.limits(), independent=tuple(env.hidden))
+    env, (train, test) = shown(env, inputs, train, test)
+    return System(env, train, test)
+
+
+def shown(env: Env, inputs: Sequence[str], *episodes: Episodes) -> tuple[Env, list[Episodes]]:
+    """The system whose observation also has these `INPUTS`, and the episodes with the series that this needs."""
+    for each in inputs:
+        _validate.choice("inputs", each, INPUTS)
+    context: tuple[str, ...] = ()
+    given = list(episodes)
+    if "clock" in inputs:
+        given = [sources.add_clock(each) for each in given]
+        context = ("clock_sin", "clock_cos")
+    if "forecast" in inputs:
+        given = [sources.add_forecast(each, *env.visible) for each in given]
+        context += tuple(f"{series}_forecast" for series in env.visible)
+    return replace(env, context=context), given
+
+
+def _load(name: str, data: Path | None, episodes: int, seed: int) -> System:
     if name not in WIDTHS:
         raise ValueError(f"the system must be one of {', '.join(WIDTHS)}, got {name!r}")
     env: Env = getattr(envs, name.capitalize())()

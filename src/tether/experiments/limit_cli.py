@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -17,15 +18,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tether import _validate
 from tether.experiments.train_cli import numbers
 
 if TYPE_CHECKING:
-    from tether.certificates import Certificate
+    from tether.certificates import Rule
     from tether.contract import Contract
     from tether.data import Episodes
-    from tether.envs import Env
+    from tether.experiments import learners
     from tether.policy import NetworkPolicy
+    from tether.run import Run
 
 console = Console()
 
@@ -40,11 +41,13 @@ class Row:
     """`prior`, `limit`, `attained`, or the name of a policy."""
     reward: float
     """Mean over the episodes; for a policy with several seeds also over them."""
-    spread: float
+    spread: float = 0.0
     """Standard deviation over the seeds."""
-    share: float
-    """(V - V_prior) / (V_limit - V_prior)."""
-    violations: float
+    share: float = 0.0
+    """(V - V_prior) / (V_limit - V_prior), mean over the seeds."""
+    share_spread: float = 0.0
+    """Standard deviation over the seeds."""
+    violations: float = 0.0
     """Share of the episodes that break the promise in any round."""
 
 
@@ -57,14 +60,12 @@ def command(
     ] = 200,
     data: Annotated[Path | None, typer.Option(help="Folder with the authors' carbon data (.mat).")] = None,
     policies: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            help="Folder of `tether train`; its METHOD-lamL-bB-seedS.npz are played through the guard."
+            help="Folder of `tether train`, may be given several times; policies are played through the certificate "
+            "and with the inputs they were trained with."
         ),
     ] = None,
-    certificate: Annotated[
-        str, typer.Option(help="The guard that policies are played through: lipschitz or structured.")
-    ] = "structured",
     processes: Annotated[
         int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
     ] = None,
@@ -82,12 +83,10 @@ def command(
 
     For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
     """
-    from tether.certificates import LipschitzCertificate, Structured
     from tether.experiments import learners, output
     from tether.learn.rollout import rollout
     from tether.limit import hindsight_limit
 
-    _validate.choice("--certificate", certificate, ("lipschitz", "structured"))
     grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
     folder = output.prepare_folder(out)
     plant = learners.load_system(system, data, max(1, (3 * episodes + 1) // 2), seed)
@@ -97,11 +96,7 @@ def command(
     prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
     start = float(prior.returns.mean())
 
-    def guards(contract: Contract) -> Certificate:
-        if certificate == "structured":
-            return Structured(contract, plant.env.structure)
-        return LipschitzCertificate(contract, plant.env.sensitivity)
-
+    trainings = [_Trained.read(each, system) for each in policies or []]
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -118,17 +113,21 @@ def command(
                 report=partial(_advance, progress, task),
             )
             upper, attained = float(limit.upper.mean()), float(limit.attained.mean())
-            rows.append(Row(lam, b, "prior", start, 0.0, 0.0, 0.0))
-            for name, policy in _trained(policies, lam, b).items():
-                returns, rate = _play(plant.env, policy, chosen, guards(contract), prior.costs)
-                shares = limit.share(returns, prior.returns)
-                rows.append(
-                    Row(lam, b, name, float(returns.mean()), float(returns.mean(axis=1).std()), shares, rate)
-                )
-            rows.append(
-                Row(lam, b, "attained", attained, 0.0, limit.share(limit.attained, prior.returns), 0.0)
-            )
-            rows.append(Row(lam, b, "limit", upper, 0.0, 1.0, 0.0))
+            rows.append(Row(lam, b, "prior", start))
+            for trained in trainings:
+                for name, policy in trained.policies(lam, b).items():
+                    returns, rate = trained.play(plant, policy, chosen, contract, prior)
+                    shares = [limit.share(each, prior.returns) for each in returns]
+                    spread = float(returns.mean(axis=1).std())
+                    rows.append(
+                        Row(
+                            lam, b, name, float(returns.mean()), spread, float(np.mean(shares)),
+                            float(np.std(shares)), rate,
+                        )
+                    )  # fmt: skip
+            share = limit.share(limit.attained, prior.returns)
+            rows.append(Row(lam, b, "attained", attained, share=share))
+            rows.append(Row(lam, b, "limit", upper, share=1.0))
     console.print(_table(system, len(chosen), rows))
     results = {
         "system": system,
@@ -144,38 +143,58 @@ def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
     progress.update(task, completed=done, total=total)
 
 
-def _trained(folder: Path | None, lam: float, b: float) -> dict[str, list[NetworkPolicy]]:
-    """The policies that `tether train` wrote for this contract: for each method one a seed."""
-    from tether.policy import load_policy
+@dataclass(frozen=True)
+class _Trained:
+    """A folder of `tether train`."""
 
-    if folder is None:
-        return {}
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder; --policies must be one that `tether train` wrote")
-    found: dict[str, list[NetworkPolicy]] = {}
-    for file in sorted(folder.glob(f"*-lam{lam:g}-b{b:g}-seed*.npz")):
-        match = re.fullmatch(r"(.+)-lam.+-b.+-seed\d+", file.stem)
-        if match:
-            found.setdefault(match[1], []).append(load_policy(file))
-    return found
+    folder: Path
+    certificate: learners.Kind
+    rule: Rule
+    inputs: tuple[str, ...]
 
+    @classmethod
+    def read(cls, folder: Path, system: str) -> _Trained:
+        """What its results.json says of how the policies were trained."""
+        file = folder / "results.json"
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file} not found; --policies must be a folder that `tether train` wrote"
+            )
+        results = json.loads(file.read_text())
+        if results.get("system") != system or "inputs" not in results:
+            raise ValueError(f"{file} is of {results.get('system')!r}, expected a training of {system}")
+        return cls(folder, results["certificate"], results["rule"], tuple(results["inputs"]))
 
-def _play(
-    env: Env,
-    policies: list[NetworkPolicy],
-    episodes: Episodes,
-    certificate: Certificate,
-    prior_costs: np.ndarray,
-) -> tuple[np.ndarray, float]:
-    """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
-    from tether.audit import audit
-    from tether.learn.rollout import rollout
-    from tether.run import Run
+    def policies(self, lam: float, b: float) -> dict[str, list[NetworkPolicy]]:
+        """For each method one policy a seed, by what to call them."""
+        from tether.policy import load_policy
 
-    runs = [rollout(env, policy, episodes, certificate, record="outcomes") for policy in policies]
-    prior = Run(rewards=prior_costs, costs=prior_costs)
-    rates = [audit(run, prior, certificate.contract).violation_rate for run in runs]
-    return np.stack([run.returns for run in runs]), float(np.mean(rates))
+        known = ["structured"] if self.certificate == "structured" else [self.rule]
+        found: dict[str, list[NetworkPolicy]] = {}
+        for file in sorted(self.folder.glob(f"*-lam{lam:g}-b{b:g}-seed*.npz")):
+            match = re.fullmatch(r"(.+)-lam.+-b.+-seed\d+", file.stem)
+            if match:
+                found.setdefault(" ".join([match[1], *known, *self.inputs]), []).append(load_policy(file))
+        return found
+
+    def play(
+        self,
+        plant: learners.System,
+        policies: list[NetworkPolicy],
+        test: Episodes,
+        contract: Contract,
+        prior: Run,
+    ) -> tuple[np.ndarray, float]:
+        """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
+        from tether.audit import audit
+        from tether.experiments.learners import certificate_of, shown
+        from tether.learn.rollout import rollout
+
+        env, (episodes,) = shown(plant.env, self.inputs, test)
+        guide = certificate_of(self.certificate, env, contract, self.rule)
+        runs = [rollout(env, policy, episodes, guide, record="outcomes") for policy in policies]
+        rates = [audit(run, prior, contract).violation_rate for run in runs]
+        return np.stack([run.returns for run in runs]), float(np.mean(rates))
 
 
 def _table(system: str, episodes: int, rows: list[Row]) -> Table:
@@ -192,7 +211,7 @@ def _table(system: str, episodes: int, rows: list[Row]) -> Table:
             f"{row.lam:g}",
             f"{row.b:g}",
             f"{row.reward:.2f}{spread}",
-            f"{row.share:.3f}",
+            f"{row.share:.3f}" + (f" ± {row.share_spread:.3f}" if row.share_spread > 0.0 else ""),
             f"{row.violations:.0%}",
         )
     return table

@@ -39,7 +39,32 @@ def command(
     ] = "offline",
     lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2,10",
     bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "2",
-    rule: Annotated[str, typer.Option(help="The guard's rule: paper, released or tight.")] = "tight",
+    certificate: Annotated[
+        str,
+        typer.Option(
+            help="What the guard knows: lipschitz (global constants) or structured (how this system works: the same "
+            "promise from a much larger safe set)."
+        ),
+    ] = "lipschitz",
+    rule: Annotated[
+        str, typer.Option(help="Rule of the lipschitz certificate: paper, released or tight.")
+    ] = "tight",
+    inputs: Annotated[
+        str, typer.Option(help="What learners see beside the paper's observation: any of clock, forecast.")
+    ] = "",
+    head: Annotated[
+        str,
+        typer.Option(
+            help="acrl: proposal (the guard moves it into the safe set) or inside (acts inside it)."
+        ),
+    ] = "proposal",
+    copies: Annotated[
+        int,
+        typer.Option(help="Train on so many times the episodes, the further ones at other levels.", min=1),
+    ] = 1,
+    width: Annotated[
+        int | None, typer.Option(help="Neurons of a hidden layer; the paper's by default.", min=1)
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds, trained together.", min=1)] = 5,
     seed: Annotated[int, typer.Option("--seed", help="First random seed.", min=0)] = 0,
     passes: Annotated[
@@ -71,8 +96,9 @@ def command(
     For instance `tether train carbon --methods rl,crl,rl+acd,acrl --lams 0,2,4,6,8,10 --bs 2,6 --passes 100`, or
     `tether train inference --mode online --methods rl,acrl --lams 5,7 --bs 6`.
     """
-    from tether.certificates import LipschitzCertificate, Rule
+    from tether.certificates import Rule
     from tether.experiments import learners, output
+    from tether.learn.learner import Head
     from tether.learn.train import Method, Mode, Recipe
 
     start = time.perf_counter()
@@ -81,14 +107,19 @@ def command(
     for method in chosen:
         _validate.choice("--methods", method, get_args(Method))
     grid = {name: numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
-    plant = learners.load_system(system, data, episodes, seed)
-    certificate = LipschitzCertificate(
+    shown = [each.strip() for each in inputs.split(",") if each.strip()]
+    plant = learners.load_system(system, data, episodes, seed, shown, copies)
+    guide = learners.certificate_of(
+        cast(learners.Kind, certificate),
+        plant.env,
         plant.env.contract(grid["--lams"][0], grid["--bs"][0], plant.train.horizon),
-        plant.env.sensitivity,
         cast(Rule, rule),
     )
     recipe = Recipe(
-        passes=passes, episodes=explore or learners.EPISODES[system], width=learners.WIDTHS[system]
+        passes=passes,
+        episodes=explore or learners.EPISODES[system],
+        width=width or learners.WIDTHS[system],
+        head=cast(Head, head),
     )
     known = _published_rewards(paper) if paper is not None else {}
     folder = output.prepare_folder(out)
@@ -103,7 +134,7 @@ def command(
             steps = recipe.passes if mode == "offline" else -(-recipe.episodes // recipe.batch)
             played = len(plant.train) if mode == "offline" else recipe.batch
             result = learners.run_method(
-                method, plant, certificate, grid["--lams"], grid["--bs"], seed_list, recipe, checkpoint,
+                method, plant, guide, grid["--lams"], grid["--bs"], seed_list, recipe, checkpoint,
                 display.task(method, steps, played), cast(Mode, mode),
             )  # fmt: skip
             results.append(result)
@@ -116,7 +147,10 @@ def command(
     content = {
         "system": system,
         "mode": mode,
+        "certificate": certificate,
         "rule": rule,
+        "inputs": shown,
+        "head": head,
         "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
         "violations_in_training": {
             result.training.method: result.training.history.violations.mean(axis=(0, 2)).tolist()

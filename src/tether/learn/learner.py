@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ from tether.contract import Contract
 from tether.learn.rollout import play
 from tether.policy import NetworkPolicy
 
+Head = Literal["proposal", "inside"]
 Method = Literal["prior", "random+acd", "rl", "rl+acd", "crl", "acrl"]
 GUARDED: tuple[Method, ...] = ("random+acd", "rl+acd", "acrl")
 """The methods that play through the guard."""
@@ -41,6 +42,8 @@ class Recipe:
     """Of Adam at the start; it falls to 0 along a cosine."""
     width: int = 40
     """Neurons of each of the two hidden layers."""
+    head: Head = "proposal"
+    """ACRL: whether the network proposes an action, which the guard moves into the safe set, or acts `inside` it."""
     penalty: float = 10.0
     """CRL: weight of the squared excess, and step of the multiplier, relative to the allowed cost."""
     reserve: float = 0.03
@@ -57,6 +60,7 @@ class Recipe:
             _validate.number(name, getattr(self, name), above=0.0)
         for name in ("reserve", "optimism"):
             _validate.number(name, getattr(self, name), minimum=0.0)
+        _validate.choice("head", self.head, get_args(Head))
         if self.failure >= 1.0:
             raise ValueError(f"failure is a probability below 1, got {self.failure!r}")
 

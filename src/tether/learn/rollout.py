@@ -18,7 +18,7 @@ from tether.learn import trees as _trees  # noqa: F401  (registers certificates 
 from tether.projection import length
 from tether.run import Run
 
-Policy = Callable[[Any, Any], Any]
+Policy = Callable[..., Any]
 Precision = Literal["float64", "float32"]
 Record = Literal["all", "outcomes"]
 _OUTCOMES = ("rewards", "costs")
@@ -43,7 +43,8 @@ def rollout(
     Args:
         env: The system.
         policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. To a policy with a true
-            attribute `uses_memory` the guard's features are appended: [o + 3].
+            attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` is
+            called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`.
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
         certificate: The guard's certificate; None to play unguarded (actions are clipped to the box).
         seed: Seed of the keys that the policy gets, a different one each round of each episode.
@@ -72,7 +73,7 @@ def rollout(
             f"the episodes have {episodes.horizon}"
         )
     seed = _validate.count("seed", seed, minimum=0)
-    if certificate is None and getattr(policy, "uses_memory", False):
+    if certificate is None and (getattr(policy, "uses_memory", False) or getattr(policy, "inside", False)):
         raise ValueError("this policy reads the guard's memory; play it with a certificate")
     _validate.choice("precision", precision, get_args(Precision))
     _validate.choice("record", record, get_args(Record))
@@ -130,8 +131,13 @@ def _round(
     opened = None if certificate is None else certificate.open(memory, observation, jnp)
     if certificate is not None and getattr(policy, "uses_memory", False):
         seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(opened, jnp))])
-    proposal = _shaped(env, policy(seen_by_policy, key), observation.dtype)
     prior = _shaped(env, env.prior(observation), observation.dtype)
+
+    def reach(wish: Any) -> tuple[Any, Any]:
+        return prior, certificate.choose(opened, wish, prior, env.low, env.high, env.norm, jnp).action  # type: ignore[union-attr]
+
+    asks = (reach,) if getattr(policy, "inside", False) else ()
+    proposal = _shaped(env, policy(seen_by_policy, key, *asks), observation.dtype)
     if certificate is None:
         margin, radius = jnp.asarray(jnp.nan), jnp.asarray(jnp.inf)
         action = jnp.clip(proposal, env.low, env.high)

@@ -251,7 +251,9 @@ def _prepare(
     once = method in ("prior", "rl") or (mode == "offline" and method in ("rl+acd", "random+acd"))
     certificates = [_with(certificate, lam, b) for lam, b in settings]
     trained = _stack(certificates[:1] if once else certificates)
-    policies = _fresh(env, prior, 1 if once else len(settings), seeds, recipe, uses_memory=method == "acrl")
+    policies = _fresh(
+        env, prior, 1 if once else len(settings), seeds, recipe, certificate if method == "acrl" else None
+    )
     contracts = [each.contract for each in certificates]
     if mode == "offline":
         judged = jax.tree.map(lambda leaf: leaf[None] if once else leaf[:, None], _stack(contracts))
@@ -286,9 +288,12 @@ def _stack(trees: Sequence[Any]) -> Any:
 
 
 def _fresh(
-    env: Env, prior: Run, settings: int, seeds: Sequence[int], recipe: Recipe, *, uses_memory: bool
+    env: Env, prior: Run, settings: int, seeds: Sequence[int], recipe: Recipe, guide: Certificate | None
 ) -> NetworkPolicy:
-    """Untrained policies [settings, seeds, ...], normalised by what the prior saw and did."""
+    """Untrained policies [settings, seeds, ...], normalised by what the prior saw and did.
+
+    With the certificate `guide` they see the guard's features, and act inside its safe set if the recipe says so.
+    """
     assert prior.observations is not None
     assert prior.actions is not None
     seen = prior.observations.reshape(-1, prior.observations.shape[-1])
@@ -302,7 +307,8 @@ def _fresh(
             center=acted.mean(axis=0),
             width=recipe.width,
             seed=seed,
-            uses_memory=uses_memory,
+            memory=0 if guide is None else len(guide.feature_names),
+            inside=guide is not None and recipe.head == "inside",
         )
         for seed in seeds
     ]

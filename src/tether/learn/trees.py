@@ -36,7 +36,7 @@ _register(Sensitivity, numbers=("immediate", "carried", "perturbation"), fixed=(
 _register(
     NetworkPolicy,
     numbers=("weights", "biases"),
-    fixed=("input_mean", "input_scale", "center", "low", "high", "scalar", "uses_memory"),
+    fixed=("input_mean", "input_scale", "center", "low", "high", "scalar", "memory", "inside"),
 )
 _register(LipschitzCertificate, numbers=("contract", "bounds"), fixed=("rule",))
 _register(Structured, numbers=("contract",), fixed=("system",))
