@@ -81,7 +81,7 @@ def test_the_command_writes_the_share_of_each_policy(tmp_path):
     )
     for seed in (0, 1):
         policy.save(tmp_path / f"rl-lam2-b2-seed{seed}.npz")
-    trained = {"system": "carbon", "certificate": "structured", "rule": "tight", "inputs": []}
+    trained = {"system": "carbon", "certificate": "structured", "rule": "tight", "inputs": [], "without": []}
     (tmp_path / "results.json").write_text(json.dumps(trained))
     options = ["--lams", "2", "--episodes", "3", "--processes", "1", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["limit", "carbon", "--policies", str(tmp_path), *options])

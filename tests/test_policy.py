@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tether.learn.trees  # noqa: F401  (makes policies PyTrees)
+import tether
+import tether.learn.trees
 from tether import NetworkPolicy, load_policy
 
 BOXES = [
@@ -98,3 +99,35 @@ print(guard.act(observation, policy.propose(guard, observation)))
 assert "jax" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("kind", ["lipschitz", "structured"])
+def test_a_policy_inside_the_safe_set_is_never_moved_and_plays_alike_online_and_compiled(kind, tmp_path):
+    env = tether.envs.Carbon()
+    contract = env.contract(lam=1.0, b=1.0)
+    certificate = {
+        "lipschitz": tether.LipschitzCertificate(contract, env.sensitivity),
+        "structured": tether.certificates.Structured(contract, env.structure),
+    }[kind]
+    NetworkPolicy.fresh(
+        np.zeros(4), np.ones(4), low=0.0, high=math.inf, center=0.5, width=8, seed=0,
+        memory=len(certificate.feature_names), inside=True,
+    ).save(tmp_path / "policy.npz")  # fmt: skip
+    policy = load_policy(tmp_path / "policy.npz")
+    episodes = tether.data.synthetic_carbon(seed=0, n=3)
+    run = tether.rollout(env, policy, episodes, certificate)
+    np.testing.assert_allclose(run.actions, run.proposals, rtol=0.0, atol=1e-9)
+    assert np.max(run.deviations) > 0.05
+    assert tether.audit(run, tether.rollout(env, env.prior, episodes), contract).violation_rate == 0.0
+    guard, state = tether.Guard(certificate, env.prior, low=0.0), env.initial()
+    for h in range(24):
+        drawn = {name: episodes[name][0, h] for name in env.series}
+        observation = env.observe(state, drawn)
+        decision = guard.act(observation, policy.propose(guard, observation))
+        assert decision.action == pytest.approx(run.actions[0, h], abs=1e-9)
+        state, _, cost = env.step(state, drawn, decision.action)
+        guard.observe(cost)
+    with pytest.raises(ValueError, match="play it with a certificate"):
+        tether.rollout(env, policy, episodes)
+    with pytest.raises(ValueError, match=r"use policy\.propose"):
+        policy(np.zeros(4 + policy.memory))

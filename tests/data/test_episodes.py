@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tether.data import Episodes, load_carbon
+from tether.data import Episodes, add_clock, add_forecast, load_carbon
 
 
 def episodes():
@@ -71,3 +71,13 @@ def test_a_damaged_or_foreign_file_is_named(tmp_path):
     savemat(tmp_path / "demand.mat", {"weeks": np.zeros((2, 24))})
     with pytest.raises(ValueError, match=r"demand\.mat has no windows called 'test'; it holds: weeks"):
         load_carbon(tmp_path)
+
+
+def test_clock_and_forecast_are_added_without_touching_the_rest():
+    values = np.arange(12.0).reshape(2, 6)
+    added = add_forecast(add_clock(Episodes({"demand": values}, [23, 0])), "demand", hours=2)
+    assert added.names == ("demand", "clock_sin", "clock_cos", "demand_forecast")
+    np.testing.assert_allclose(added["clock_cos"][0, :2], [np.cos(2 * np.pi * 23 / 24), 1.0])
+    np.testing.assert_array_equal(added["demand_forecast"][1, 3:], [[10.0, 11.0], [11.0, 0.0], [0.0, 0.0]])
+    with pytest.raises(ValueError, match="start_hours"):
+        add_clock(Episodes({"demand": values}))

@@ -306,6 +306,12 @@ class TestAugment:
         assert np.array_equal(one, same)
         assert not np.array_equal(one, other)
 
+    def test_independent_series_come_unchanged_from_another_episode(self) -> None:
+        given = self.episodes()
+        more = augment(given, 40, seed=1, independent=("demand",))
+        rows = {tuple(row) for row in given["demand"].tolist()}
+        assert all(tuple(row) in rows for row in more["demand"].tolist())
+
     def test_limits_are_kept_and_fewer_episodes_are_refused(self) -> None:
         more = augment(self.episodes(), 99, seed=0, noise=0.3, limits={"demand": (0.0, 48.0)})
         assert more["demand"].max() == 48.0

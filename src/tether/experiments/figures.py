@@ -14,6 +14,7 @@ from tether._files import complete_file
 
 if TYPE_CHECKING:
     from tether.audit import Audit
+    from tether.experiments.safe_sets import SafeSets
 
 # Okabe and Ito's palette, told apart with every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
@@ -71,6 +72,26 @@ def draw_spread(axis: Any, curves: Any, color: str, label: str) -> None:
     low, middle, high = np.quantile(curves, [0.05, 0.5, 0.95], axis=0)
     axis.fill_between(rounds, low, high, color=color, alpha=0.2, linewidth=0)
     axis.plot(rounds, middle, color=color, label=label)
+
+
+@styled
+def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
+    """The safe sets of several certificates side by side."""
+    figure, axes = new_figure(4.2 * len(pictures), 3.4, columns=len(pictures), sharey=True)
+    for axis, each in zip(axes[0], pictures, strict=True):
+        rounds = np.arange(1, len(each.played) + 1)
+        axis.fill_between(
+            rounds, each.low, each.high, step="mid", color=GREEN, alpha=0.25, label="safe", lw=0
+        )
+        axis.step(rounds, each.prior, where="mid", color=GREY, linestyle="--", label="prior")
+        axis.plot(rounds, each.wish, "x", color=RED, markersize=4, label="proposed")
+        axis.plot(rounds, each.played, "o", color=BLUE, markersize=3.5, label="played")
+        axis.set(title=each.name, xlabel="round", xlim=(0.5, len(rounds) + 0.5))
+    axes[0, 0].set_ylabel("action, energy units")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=4, loc="outside lower center")
+    figure.suptitle(title)
+    return figure
 
 
 @styled

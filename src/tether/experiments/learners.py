@@ -39,6 +39,8 @@ class System(NamedTuple):
 
 INPUTS = ("clock", "forecast")
 """What a learner can be shown beside the paper's observation."""
+REMOVABLE = ("noise", "shift")
+"""What can be taken away: the disturbances, and the difference between the episodes to train and to test on."""
 Kind = Literal["lipschitz", "structured"]
 """What a certificate can know of a system."""
 LEVELS = 0.2
@@ -60,6 +62,7 @@ def load_system(
     seed: int,
     inputs: Sequence[str] = (),
     copies: int = 1,
+    without: Sequence[str] = (),
 ) -> System:
     """A system by its name, on the authors' data (carbon only) or on synthetic data.
 
@@ -71,13 +74,29 @@ def load_system(
         inputs: Any of `INPUTS`, appended to the observation.
         copies: How many times the training episodes to train on; all but the first time at other levels of their
             visible series and with another episode's disturbances (`tether.data.augment`).
+        without: Any of `REMOVABLE`, to measure what it takes from a learner.
     """
+    for each in without:
+        _validate.choice("without", each, REMOVABLE)
     env, train, test = _load(name, data, episodes, seed)
+    if "noise" in without:
+        if not isinstance(env, envs.Carbon):
+            raise ValueError(f"without noise is known for carbon only, not for {name}")
+        env = replace(env, efficiency_noise_max=0.0, drop_rate_max=0.0)
+        train, test = _still(train, tuple(env.hidden)), _still(test, tuple(env.hidden))
+    if "shift" in without:
+        train = test
     if copies > 1:
         count = copies * len(train)
         train = sources.augment(train, count, seed, LEVELS, env.limits(), independent=tuple(env.hidden))
     env, (train, test) = shown(env, inputs, train, test)
     return System(env, train, test)
+
+
+def _still(episodes: Episodes, hidden: Sequence[str]) -> Episodes:
+    """The episodes with the disturbances at 0."""
+    series = {name: episodes[name] * (name not in hidden) for name in episodes.names}
+    return Episodes(series, episodes.start_hours)
 
 
 def shown(env: Env, inputs: Sequence[str], *episodes: Episodes) -> tuple[Env, list[Episodes]]:

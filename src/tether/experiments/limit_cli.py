@@ -6,10 +6,11 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import numpy as np
 import typer
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tether.experiments.train_cli import numbers
+from tether.experiments.train_cli import listed, numbers
 
 if TYPE_CHECKING:
     from tether.certificates import Rule
@@ -69,6 +70,9 @@ def command(
     processes: Annotated[
         int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
     ] = None,
+    without: Annotated[
+        str, typer.Option(help="noise: play the system without its disturbances, to see what they take.")
+    ] = "",
     out: Annotated[
         Path, typer.Option("--out", help="Folder for results.json and what was solved; made if not there.")
     ] = Path("out/limit"),
@@ -84,19 +88,24 @@ def command(
     For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
     """
     from tether.experiments import learners, output
+    from tether.experiments.figures import safe_sets_figure, save
+    from tether.experiments.learners import certificate_of
+    from tether.experiments.report import section_of
+    from tether.experiments.safe_sets import safe_sets
     from tether.learn.rollout import rollout
     from tether.limit import hindsight_limit
 
     grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
     folder = output.prepare_folder(out)
-    plant = learners.load_system(system, data, max(1, (3 * episodes + 1) // 2), seed)
+    removed = listed(without)
+    plant = learners.load_system(system, data, max(1, (3 * episodes + 1) // 2), seed, without=removed)
     chosen = plant.test[
         np.linspace(0, len(plant.test) - 1, min(episodes, len(plant.test))).round().astype(int)
     ]
     prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
     start = float(prior.returns.mean())
 
-    trainings = [_Trained.read(each, system) for each in policies or []]
+    trainings = [_Trained.read(each, system, removed) for each in policies or []]
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -128,11 +137,30 @@ def command(
             share = limit.share(limit.attained, prior.returns)
             rows.append(Row(lam, b, "attained", attained, share=share))
             rows.append(Row(lam, b, "limit", upper, share=1.0))
-    console.print(_table(system, len(chosen), rows))
+    table = _table(system, len(chosen), rows)
+    console.print(table)
+    lam, b = next((each for each in grid if each[0] > 0.0), grid[0])
+    pictures = [
+        safe_sets(
+            plant.env, chosen[:1], certificate_of(kind, plant.env, plant.env.contract(lam, b, chosen.horizon))
+        )
+        for kind in get_args(learners.Kind)
+    ]
+    figure = safe_sets_figure(pictures, f"{system}, lam = {lam:g}, b = {b:g}: the first test episode")
+    save(figure, folder / "safe-sets.png")
+    save(figure, folder / "safe-sets.svg")
     results = {
         "system": system,
         "episodes": len(chosen),
         "rows": [asdict(row) for row in rows],
+        "sections": [
+            {
+                **section_of(table),
+                "image": (folder / "safe-sets.svg").read_text(encoding="utf-8"),
+                "image_text": "What a greedy learner may do in each round of one episode (shaded) and what it does, "
+                "with global Lipschitz constants and with the system's own structure. The promise is the same.",
+            }
+        ],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }
     output.write_json(folder / "results.json", results)
@@ -151,10 +179,11 @@ class _Trained:
     certificate: learners.Kind
     rule: Rule
     inputs: tuple[str, ...]
+    without: tuple[str, ...]
 
     @classmethod
-    def read(cls, folder: Path, system: str) -> _Trained:
-        """What its results.json says of how the policies were trained."""
+    def read(cls, folder: Path, system: str, without: Sequence[str]) -> _Trained:
+        """What its results.json says of how the policies were trained; the system must be the one of `without`."""
         file = folder / "results.json"
         if not file.is_file():
             raise FileNotFoundError(
@@ -163,7 +192,11 @@ class _Trained:
         results = json.loads(file.read_text())
         if results.get("system") != system or "inputs" not in results:
             raise ValueError(f"{file} is of {results.get('system')!r}, expected a training of {system}")
-        return cls(folder, results["certificate"], results["rule"], tuple(results["inputs"]))
+        if ("noise" in results["without"]) != ("noise" in without):
+            trained = ",".join(results["without"]) or "nothing"
+            raise ValueError(f"{file} was trained without {trained}; --without must say the same of noise")
+        known = (tuple(results[name]) for name in ("inputs", "without"))
+        return cls(folder, results["certificate"], results["rule"], *known)
 
     def policies(self, lam: float, b: float) -> dict[str, list[NetworkPolicy]]:
         """For each method one policy a seed, by what to call them."""
@@ -174,7 +207,9 @@ class _Trained:
         for file in sorted(self.folder.glob(f"*-lam{lam:g}-b{b:g}-seed*.npz")):
             match = re.fullmatch(r"(.+)-lam.+-b.+-seed\d+", file.stem)
             if match:
-                found.setdefault(" ".join([match[1], *known, *self.inputs]), []).append(load_policy(file))
+                found.setdefault(
+                    " ".join([match[1], *known, *self.inputs, *(f"-{each}" for each in self.without)]), []
+                ).append(load_policy(file))
         return found
 
     def play(

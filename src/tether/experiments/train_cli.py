@@ -62,6 +62,13 @@ def command(
         int,
         typer.Option(help="Train on so many times the episodes, the further ones at other levels.", min=1),
     ] = 1,
+    without: Annotated[
+        str,
+        typer.Option(
+            help="To see what something takes: noise (the system without disturbances), shift (train on the test "
+            "episodes themselves)."
+        ),
+    ] = "",
     width: Annotated[
         int | None, typer.Option(help="Neurons of a hidden layer; the paper's by default.", min=1)
     ] = None,
@@ -103,12 +110,12 @@ def command(
 
     start = time.perf_counter()
     _validate.choice("--mode", mode, get_args(Mode))
-    chosen = [cast(Method, method.strip()) for method in methods.split(",")]
+    chosen = [cast(Method, method) for method in listed(methods)]
     for method in chosen:
         _validate.choice("--methods", method, get_args(Method))
     grid = {name: numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
-    shown = [each.strip() for each in inputs.split(",") if each.strip()]
-    plant = learners.load_system(system, data, episodes, seed, shown, copies)
+    shown, removed = listed(inputs), listed(without)
+    plant = learners.load_system(system, data, episodes, seed, shown, copies, removed)
     guide = learners.certificate_of(
         cast(learners.Kind, certificate),
         plant.env,
@@ -151,6 +158,7 @@ def command(
         "rule": rule,
         "inputs": shown,
         "head": head,
+        "without": removed,
         "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
         "violations_in_training": {
             result.training.method: result.training.history.violations.mean(axis=(0, 2)).tolist()
@@ -245,6 +253,11 @@ def _write_policies(folder: Path, result: Result) -> None:
         for seed in training.seeds:
             name = f"{training.method}-lam{lam:g}-b{b:g}-seed{seed}.npz"
             training.policy(lam, b, seed).save(folder / name)
+
+
+def listed(text: str) -> list[str]:
+    """The words that an option lists, separated by commas."""
+    return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def numbers(name: str, text: str) -> list[float]:

@@ -335,6 +335,7 @@
     $("comparison").replaceChildren(made);
 
     $("additions").replaceChildren(...DATA.sections.map((section) => el("section", {}, el("h2", {}, section.title), el("p", { class: "note" }, section.text),
+      section.image ? el("figure", {}, el("img", { src: `data:image/svg+xml,${encodeURIComponent(section.image)}`, alt: section.image_text }), el("figcaption", { class: "note" }, section.image_text)) : null,
       table(section.columns, section.rows.map((row) => row.map((value) => (typeof value === "number" ? { text: show(value), value } : value)))))));
 
     const { provenance, data, grid, training } = results;
