@@ -2,9 +2,9 @@
 
 Values above a high threshold u follow a generalised Pareto law, P(V - u > y) = (1 + xi y / sigma)^(-1/xi): the
 peaks-over-threshold method (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4). With
-xi < 0 there is an endpoint u - sigma / xi (the reversed Weibull case); with xi >= 0 there is none. What is reported is the
-*return level*: the value that operation `times` as long as the sample exceeds once on average. It is finite for every xi
-and tends to the endpoint where there is one. Its upper limit is that of the profile likelihood.
+xi < 0 there is an endpoint u - sigma / xi (the reversed Weibull case); with xi = 0 there is none, and xi > 0 is excluded
+(`SHAPES`). What is reported is the *return level*: the value that operation `times` as long as the sample exceeds once on
+average. It is finite for every xi and tends to the endpoint where there is one. Its upper limit is that of the profile likelihood.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 Floats = NDArray[np.float64]
-SHAPES = np.linspace(-1.0, 0.5, 46)
-"""Values of xi that are tried. Below -1 the likelihood has no maximum; above 1/2 there is no variance."""
+SHAPES = np.linspace(-1.0, 0.0, 31)
+"""Values of xi that are tried. Below -1 the likelihood has no maximum; above 0 tails would be heavier than exponential, which
+slopes of a plant that can saturate do not have: that is assumed, not tested."""
 MAX_PEAKS = 400
 """Most exceedances that are used: the largest ones."""
 MIN_PEAKS = 20
@@ -45,7 +46,7 @@ class Tail(NamedTuple):
 
     @property
     def endpoint(self) -> float:
-        """u - sigma / xi, or infinity if the fitted law has none."""
+        """U - sigma / xi, or infinity if the fitted law has none."""
         return self.threshold - self.scale / self.shape if self.shape < 0.0 else math.inf
 
 
@@ -105,7 +106,9 @@ def _fit_peaks(heights: Floats, threshold: float, seen: float, times: float, con
     top = float(heights.max())
     rate = heights.size * times
     # (return level - threshold) = sigma * growth(xi)
-    growth = np.array([math.log(rate) if abs(xi) < 1e-9 else math.expm1(xi * math.log(rate)) / xi for xi in SHAPES])
+    growth = np.array(
+        [math.log(rate) if abs(xi) < 1e-9 else math.expm1(xi * math.log(rate)) / xi for xi in SHAPES]
+    )
     levels = top * np.geomspace(0.5, 100.0, 240)
     profile = np.full(levels.size, -np.inf)
     shapes = np.zeros(levels.size)
@@ -124,7 +127,13 @@ def _fit_peaks(heights: Floats, threshold: float, seen: float, times: float, con
     sigma = float(levels[best] / growth[int(np.argmin(np.abs(SHAPES - shape)))])
     level = threshold + float(levels[best])
     return Tail(
-        threshold, shape, sigma, int(heights.size), seen, max(level, seen), max(threshold + upper, level, seen)
+        threshold,
+        shape,
+        sigma,
+        int(heights.size),
+        seen,
+        max(level, seen),
+        max(threshold + upper, level, seen),
     )
 
 

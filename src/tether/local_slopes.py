@@ -36,6 +36,10 @@ class Slopes(NamedTuple):
     """[K, R, Z] slope of the level of each response."""
     variance: Floats
     """[K, R, Z] of its error."""
+    bend: Floats
+    """[K, R, Z, S] how the slope changes with each of the S small deviations: second derivatives."""
+    bend_variance: Floats
+    """[K, R, Z, S] of its error."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Field:
         away = (coordinates - self.coordinates[self.nearest]) / self.scales
         level = np.empty((len(away), self.coefficients.shape[2]))
         for part in np.array_split(np.arange(len(away)), max(1, len(away) // 50_000)):
-            terms = quadratic_terms(away[part], self.small)
+            terms = quadratic_terms(away[part])
             level[part] = np.einsum("mq,mqr->mr", terms, self.coefficients[self.nearest[part]])
         return level
 
@@ -82,20 +86,9 @@ def neighbour_count(rows: int, terms: int) -> int:
     return int(min(rows, max(rows**0.8, 12 * terms)))
 
 
-def _products(width: int, small: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which coordinates are multiplied: all pairs but those of the last `small` among themselves."""
-    one, other = np.triu_indices(width)
-    kept = one < width - small
-    return one[kept], other[kept]
-
-
-def quadratic_terms(points: Floats, small: int = 0) -> Floats:
-    """[n, Q] of points [n, Z]: 1, the coordinates, and their products.
-
-    The last `small` coordinates are deviations: so small that responses are linear in them, with slopes that may vary
-    with the other coordinates.
-    """
-    one, other = _products(points.shape[1], small)
+def quadratic_terms(points: Floats) -> Floats:
+    """[n, Q] of points [n, Z]: 1, the coordinates, and their products."""
+    one, other = np.triu_indices(points.shape[1])
     return np.hstack([np.ones((len(points), 1)), points, points[:, one] * points[:, other]])
 
 
@@ -109,11 +102,12 @@ def fit_field(
         coordinates: [M, Z] what slopes are taken in.
         responses: [M, R].
         random: Draws the anchors.
-        small: How many of the coordinates, the last ones, are small deviations; see `quadratic_terms`.
+        small: How many of the coordinates, the last ones, are small deviations. Slopes are taken where these are 0, and
+            how they bend with them is found as well.
     """
     rows, width = coordinates.shape
     scales = coordinates.std(axis=0)
-    terms = 1 + width + len(_products(width, small)[0])
+    terms = 1 + width + width * (width + 1) // 2
     neighbours = neighbour_count(rows, terms)
     anchors, drawn = _choose_anchors(places, random)
     centres = coordinates[anchors].copy()
@@ -122,13 +116,23 @@ def fit_field(
     size, count = len(anchors), responses.shape[1]
     coefficients = np.empty((size, terms, count))
     mean, variance = np.empty((size, count, width)), np.empty((size, count, width))
+    bend, bend_variance = (np.empty((size, count, width, small)) for _ in range(2))
+    # Where in the terms the product of coordinates z and s is; the second derivative of a square is twice its coefficient.
+    product = np.zeros((width, width), dtype=np.int64)
+    product[np.triu_indices(width)] = np.arange(1 + width, terms)
+    product = np.maximum(product, product.T)[:, width - small :]
+    factor = np.ones((width, width)) + np.eye(width)
+    factor = (factor / scales[:, None] / scales[None, :])[:, width - small :]
     for start in range(0, size, 64):
         batch = slice(start, min(start + 64, size))
         distances, near = tree.query(places[anchors[batch]], k=neighbours)
         for offset, (distance, index) in enumerate(zip(distances, near, strict=True)):
             k = start + offset
-            fit = _fit_one((coordinates[index] - centres[k]) / scales, responses[index], distance, small)
-            coefficients[k], mean[k], variance[k] = fit[0], fit[1].T, fit[2].T
+            fitted, spread = _fit_one((coordinates[index] - centres[k]) / scales, responses[index], distance)
+            coefficients[k] = fitted
+            mean[k], variance[k] = fitted[1 : 1 + width].T / scales, spread[1 : 1 + width].T / scales**2
+            bend[k] = np.moveaxis(fitted[product], 2, 0) * factor
+            bend_variance[k] = np.moveaxis(spread[product], 2, 0) * factor**2
     among = min(3, size)
     distances, three = cKDTree(places[anchors]).query(places, k=among)
     distances, three = distances.reshape(rows, among), three.reshape(rows, among)
@@ -142,7 +146,7 @@ def fit_field(
         coordinates=centres,
         scales=scales,
         coefficients=coefficients,
-        slopes=Slopes(mean / scales, variance / scales**2),
+        slopes=Slopes(mean, variance, bend, bend_variance),
         nearest=three[:, 0],
         weights=weights,
         three=three,
@@ -165,22 +169,21 @@ def _both_ends(along: Floats) -> tuple[int, int]:
     return int(np.argmin(along)), int(np.argmax(along))
 
 
-def _fit_one(away: Floats, responses: Floats, distance: Floats, small: int) -> tuple[Floats, ...]:
-    """One weighted fit: coefficients [Q, R], slopes [Z, R] and their variances [Z, R]."""
-    width = away.shape[1]
+def _fit_one(away: Floats, responses: Floats, distance: Floats) -> tuple[Floats, Floats]:
+    """One weighted fit: coefficients [Q, R] and their variances [Q, R]."""
     reach = float(distance[-1])
     weight = (1.0 - np.minimum(distance / (reach * 1.000001 + 1e-300), 1.0) ** 3) ** 3
-    terms = quadratic_terms(away, small)
+    terms = quadratic_terms(away)
     weighted = terms * weight[:, None]
     inverse = np.linalg.pinv(weighted.T @ terms, rcond=1e-12, hermitian=True)
     coefficients = inverse @ (weighted.T @ responses)
     # Sandwich: var(coefficients) = inverse (X' W^2 X) inverse * s^2.
-    spread = np.diag(inverse @ (weighted.T @ weighted) @ inverse)[1 : 1 + width]
+    spread = np.diag(inverse @ (weighted.T @ weighted) @ inverse)
     residual = responses - terms @ coefficients
     total = float(weight.sum())
     freedom = max(total - float(np.sum(inverse * (weighted.T @ weighted))), 0.1 * total)
     power = (weight @ residual**2) / freedom
-    return coefficients, coefficients[1 : 1 + width], spread[:, None] * power
+    return coefficients, spread[:, None] * power
 
 
 class Noise(NamedTuple):
@@ -194,19 +197,18 @@ class Noise(NamedTuple):
     """[K, Z] standard errors of them."""
 
 
-def fit_noise(coordinates: Floats, residual: Floats, at: NDArray[np.int64], small: int = 0) -> Noise:
+def fit_noise(coordinates: Floats, residual: Floats, at: NDArray[np.int64]) -> Noise:
     """Fit s^2 = exp(quadratic in the coordinates) to squared residuals: a gamma regression with logarithmic link.
 
     Args:
         coordinates: [M, Z].
         residual: [M] response less its level.
         at: [K] rows at which slopes are wanted.
-        small: How many of the coordinates, the last ones, are small deviations; see `quadratic_terms`.
     """
     centre, scales = coordinates.mean(axis=0), coordinates.std(axis=0)
     points = (coordinates - centre) / scales
     # Beyond three standard deviations a quadratic in the exponent is not to be trusted.
-    terms = quadratic_terms(np.clip(points, -3.0, 3.0), small)
+    terms = quadratic_terms(np.clip(points, -3.0, 3.0))
     width, square = points.shape[1], residual**2
     typical = float(np.mean(square))
     if typical <= 0.0:
@@ -225,7 +227,7 @@ def fit_noise(coordinates: Floats, residual: Floats, at: NDArray[np.int64], smal
     level = np.sqrt(variance)
     scatter = float(np.mean((square / variance - 1.0) ** 2))
     # d(log s^2)/dz is linear in the coefficients: [K, Z, Q].
-    pairs = _products(width, small)
+    pairs = np.triu_indices(width)
     there = np.clip(points[at], -3.0, 3.0)
     derivative = np.zeros((len(at), width, terms.shape[1]))
     derivative[:, np.arange(width), 1 + np.arange(width)] = 1.0
@@ -234,7 +236,9 @@ def fit_noise(coordinates: Floats, residual: Floats, at: NDArray[np.int64], smal
         derivative[:, other, column] += there[:, one]
     half = 0.5 * level[at][:, None] / scales
     slopes = half * (derivative @ coefficients)
-    errors = half * np.sqrt(np.maximum(np.einsum("kzq,qp,kzp->kz", derivative, inverse * scatter, derivative), 0.0))
+    errors = half * np.sqrt(
+        np.maximum(np.einsum("kzq,qp,kzp->kz", derivative, inverse * scatter, derivative), 0.0)
+    )
     power, doubt = np.mean(slopes**2, axis=0), np.mean(errors**2, axis=0)
     kept = np.maximum(1.0 - 2.0 * doubt / np.maximum(power, 1e-300), 0.0)
     return Noise(level, slopes * kept, errors * kept)
@@ -322,4 +326,10 @@ def contraction_norm(jacobians: Floats) -> tuple[Floats, float]:
 
 def _reach(jacobians: Floats, change: Floats) -> float:
     rho = float(np.max(np.linalg.norm(change @ jacobians @ np.linalg.inv(change), ord=2, axis=(1, 2))))
-    return float(np.linalg.cond(change)) / (1.0 - rho) if rho < 1.0 else 1e6 * (1.0 + rho) if math.isfinite(rho) else math.inf
+    return (
+        float(np.linalg.cond(change)) / (1.0 - rho)
+        if rho < 1.0
+        else 1e6 * (1.0 + rho)
+        if math.isfinite(rho)
+        else math.inf
+    )

@@ -270,7 +270,9 @@ def _polars() -> Any:
     try:
         import polars
     except ImportError:
-        raise ImportError("reading log files needs the package polars: pip install 'tether-rl[data]'") from None
+        raise ImportError(
+            "reading log files needs the package polars: pip install 'tether-rl[data]'"
+        ) from None
     return polars
 
 
@@ -281,7 +283,9 @@ def _csv_header(file: Path) -> list[str]:
     except (UnicodeDecodeError, EOFError, OSError) as error:
         raise ValueError(f"{file} is not a readable CSV file: {error}") from None
     if "\x00" in line:
-        raise ValueError(f"{file} is not a CSV file: its first line holds zero bytes (Parquet ends in .parquet)")
+        raise ValueError(
+            f"{file} is not a CSV file: its first line holds zero bytes (Parquet ends in .parquet)"
+        )
     return [name.strip() for name in next(csv.reader([line]), [])]
 
 

@@ -159,7 +159,7 @@ def make_system(seed: int) -> System:
         dither=np.zeros(A),
     )
     # The size of the cost's additive noise is relative to what a first run shows.
-    pilot = play(system, episodes=50, seed=random.integers(2**31))
+    pilot = play(system, episodes=50, seed=int(random.integers(2**31)))
     zeta_c = random.uniform(0.05, 0.4) * pilot["cost"].std()
     return system._replace(
         dither=random.uniform(0.15, 0.4) * np.full(A, system.zeta_f.mean() / np.linalg.norm(system.B, 2)),
@@ -188,8 +188,10 @@ def find_truth(system: System, episodes: int, seed: int) -> Truth:
     with jax.enable_x64(True):
         highest, lowest, total = jax.device_get(_survey(system, _key(seed), LONGER * episodes))
         p, felt = jax.device_get(_follow(system, _key(seed + 1), FOLLOWED * episodes))
+    names = ("immediate", "L_c_prior", "L_c_state", "L_f_action", "L_f_state", "L_pi")
+    largest = {name: float(value) for name, value in zip(names, highest, strict=True)}
     return Truth(
-        *(float(value) for value in highest),
+        **largest,
         cost_floor=float(lowest),
         p=np.asarray(p),
         felt=np.asarray(felt),
@@ -250,9 +252,9 @@ def _survey(system: System, key: Any, episodes: int) -> Any:
     def slopes(x: Any, a: Any) -> tuple[Any, Any]:
         in_state, in_action = jax.grad(partial(bare_cost, system), argnums=(0, 1))(x, a)
         reaction = jax.jacfwd(partial(prior, system))(x)
-        moved, pushed = jax.vmap(
-            lambda eta: jax.jacfwd(partial(step, system), argnums=(0, 1))(x, a, eta)
-        )(draws)
+        moved, pushed = jax.vmap(lambda eta: jax.jacfwd(partial(step, system), argnums=(0, 1))(x, a, eta))(
+            draws
+        )
         steep = 1.0 + system.eta_c
         bare = bare_cost(system, x, a)
         largest = (

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,10 @@ MIN_ROWS = 1_000
 
 _MEANINGS = {
     "immediate": ("slope of a round's cost in its action (L_c in the action)", "cost per action"),
-    "carried": ("slope of the next round's cost in the action, the prior playing that round", "cost per action"),
+    "carried": (
+        "slope of the next round's cost in the action, the prior playing that round",
+        "cost per action",
+    ),
     "rho": ("what the prior leaves of a gap after one round", "1"),
     "cost_floor": ("a cost that no round goes below", "cost"),
     "L_c_state": ("slope of the cost in the state, the action held", "cost per state"),
@@ -199,7 +203,9 @@ class Estimates:
         }
 
     def __str__(self) -> str:
-        lines = [f"estimated, not proved: {self.rows:,} rows, confidence {self.confidence:g}, safety {self.safety:g}"]
+        lines = [
+            f"estimated, not proved: {self.rows:,} rows, confidence {self.confidence:g}, safety {self.safety:g}"
+        ]
         for name, each in self.constants.items():
             if each.value is None or each.low is None or each.high is None or each.recommended is None:
                 lines.append(f"  {name:<11} not identified")
@@ -216,7 +222,7 @@ def estimate(
     columns: Mapping[str, Any] | None = None,
     confidence: float = 0.95,
     safety: float = 1.2,
-    times: float = 100.0,
+    times: float = 20.0,
     seed: int = 0,
     sample_rows: int = SAMPLE_ROWS,
     block_rows: int = BLOCK_ROWS,
@@ -456,7 +462,9 @@ class _Analysis:
         still = np.ptp(self.state, axis=0) <= 0.0
         if np.any(still):
             name = columns.state[int(np.argmax(still))]
-            raise ValueError(f"state column {name!r} never varies; leave it out, or log operation in which it does")
+            raise ValueError(
+                f"state column {name!r} never varies; leave it out, or log operation in which it does"
+            )
         surroundings = np.hstack([self.state, self.context])
         self.places = (surroundings - surroundings.mean(axis=0)) / surroundings.std(axis=0)
         self.surroundings = surroundings
@@ -470,7 +478,7 @@ class _Analysis:
         responses = np.column_stack([self.cost, self.next_state])
         field_ = fit_field(self.places, coordinates, responses, self.random, small)
         level = field_.level(coordinates)
-        noises = [fit_noise(coordinates, column, field_.anchors, small) for column in (responses - level).T]
+        noises = [fit_noise(coordinates, column, field_.anchors) for column in (responses - level).T]
         noise = np.column_stack([each.level for each in noises])
         standard = np.divide(responses - level, noise, out=np.zeros_like(level), where=noise > 0.0)
         ends = [
@@ -483,35 +491,64 @@ class _Analysis:
         drift = np.stack([each.slopes for each in noises], axis=1)
         drift_error = np.stack([each.errors for each in noises], axis=1)
         reach = np.maximum(np.abs(lowest), highest)[None, :, None]
+        bend, bend_error = shrink(field_, field_.slopes.bend, field_.slopes.bend_variance)
+        told = np.mean(bend**2, axis=0), np.mean(bend_error**2, axis=0)
+        bend *= np.maximum(1.0 - 2.0 * told[1] / np.maximum(told[0], 1e-300), 0.0)
+        # The region that is claimed includes the dither: slopes are taken at its corners as well as in its middle. Where
+        # the prior acts there is no dither, only the middle.
+        width = np.quantile(np.abs(deviation), 0.99, axis=0)[:small]
+        corners = [
+            np.zeros(small),
+            *(np.array(signs) * width for signs in product((-1.0, 1.0), repeat=small)),
+        ]
+        if not small:
+            corners = corners[:1]
         error = np.sqrt(mean_error**2 + (reach * drift_error) ** 2)
-
-        def worst(values: Floats, noise_slopes: Floats) -> Floats:
-            return worst_draw(values, noise_slopes, lowest, highest)
+        wide_error = np.sqrt(error**2 + bend_error**2 @ width**2)
 
         W = self.context.shape[1]
         in_state, in_action = slice(0, X), slice(X + W, X + W + A)
+        reaction = self._reaction(prior_field, field_)
+
+        def steepest(part: slice, rows: slice, held: bool = False) -> tuple[Floats, Floats]:
+            """[K, R, Z] the longest slopes over corners of the dither and ends of the draws, and their errors."""
+            found = []
+            prior_acts = part == in_state and not held
+            for corner in corners[:1] if prior_acts else corners:
+                slopes = mean + bend @ corner
+                if held:
+                    levels, noises_ = (
+                        all_[..., in_state] - all_[..., in_action] @ reaction for all_ in (slopes, drift)
+                    )
+                else:
+                    levels, noises_ = slopes[..., part], drift[..., part]
+                found.append(worst_draw(levels, noises_, lowest, highest)[:, rows])
+            lengths = np.stack([np.linalg.norm(each, ord=2, axis=(1, 2)) for each in found])
+            chosen = np.stack(found)[np.argmax(lengths, axis=0), np.arange(len(mean))]
+            doubt = error[..., part] if prior_acts else wide_error[..., part]
+            if held:
+                doubt = np.sqrt(
+                    wide_error[..., in_state] ** 2 + wide_error[..., in_action] ** 2 @ reaction**2
+                )
+            return chosen, doubt[:, rows]
+
+        cost, after = slice(0, 1), slice(1, None)
         found: dict[str, Estimate] = {}
-        closed, closed_error = worst(mean[..., in_state], drift[..., in_state]), error[..., in_state]
-        found["L_c_prior"] = self._supremum("L_c_prior", field_, closed[:, :1], closed_error[:, :1])
+        found["L_c_prior"] = self._supremum("L_c_prior", field_, *steepest(in_state, cost))
         found["L_pi"] = self._prior_slope(prior_field)
         if dither_missing:
             for name in ("immediate", "L_f_action", "L_c_state", "L_f_state", "carried"):
                 found[name] = self._unidentified(name, dither_missing)
         else:
-            open_, open_error = worst(mean[..., in_action], drift[..., in_action]), error[..., in_action]
-            found["immediate"] = self._supremum("immediate", field_, open_[:, :1], open_error[:, :1])
-            found["L_f_action"] = self._supremum("L_f_action", field_, open_[:, 1:], open_error[:, 1:])
-            reaction = self._reaction(prior_field, field_)
-            held = worst(
-                mean[..., in_state] - mean[..., in_action] @ reaction,
-                drift[..., in_state] - drift[..., in_action] @ reaction,
-            )
-            held_error = np.sqrt(closed_error**2 + open_error**2 @ reaction**2)
-            found["L_c_state"] = self._supremum("L_c_state", field_, held[:, :1], held_error[:, :1])
-            found["L_f_state"] = self._supremum("L_f_state", field_, held[:, 1:], held_error[:, 1:])
+            found["immediate"] = self._supremum("immediate", field_, *steepest(in_action, cost))
+            found["L_f_action"] = self._supremum("L_f_action", field_, *steepest(in_action, after))
+            found["L_c_state"] = self._supremum("L_c_state", field_, *steepest(in_state, cost, held=True))
+            found["L_f_state"] = self._supremum("L_f_state", field_, *steepest(in_state, after, held=True))
             found["carried"] = self._carried(found["L_c_prior"], found["L_f_action"])
         impulse = self.intake.impulse()
-        found["rho"], scale = self._contraction(field_, closed[:, 1:], closed_error[:, 1:], found["L_f_action"], impulse)
+        found["rho"], scale = self._contraction(
+            field_, *steepest(in_state, after), found["L_f_action"], impulse
+        )
         deepest = ends[0][0]
         found["cost_floor"] = self._floor(level[:, 0] - deepest.upper * noise[:, 0])
         self._check_log(found, deviation)
@@ -577,7 +614,9 @@ class _Analysis:
         lengths, errors = norms(matrices, deviations)
         return self._extrapolate(name, field_, lengths, errors, self.safety)
 
-    def _extrapolate(self, name: str, field_: Field, lengths: Floats, errors: Floats, safety: float) -> Estimate:
+    def _extrapolate(
+        self, name: str, field_: Field, lengths: Floats, errors: Floats, safety: float
+    ) -> Estimate:
         everywhere = field_.interpolate(lengths)
         tail = fit_tail(everywhere, **self._tail())
         steep = lengths >= np.quantile(lengths, 0.95)
@@ -626,7 +665,7 @@ class _Analysis:
     def _contraction(
         self, field_: Field, jacobians: Floats, errors: Floats, push: Estimate, impulse: Impulse | None
     ) -> tuple[Estimate, float]:
-        """rho and scale of p(n) = scale * rho^n from closed-loop slopes of one round, checked against impulse responses."""
+        """Rho and scale of p(n) = scale * rho^n from closed-loop slopes of one round, checked against impulse responses."""
         change, condition = contraction_norm(jacobians[: field_.drawn])
         inverse = np.linalg.inv(change)
         turned = change @ jacobians @ inverse
@@ -650,8 +689,12 @@ class _Analysis:
                     "is not the whole state; log what else changes"
                 )
                 rho = needed
-        method = found.method + ("" if condition <= 1.0 + 1e-9 else f"; in coordinates of condition {condition:.2f}")
-        made = Estimate("rho", found.value, found.low, found.high, rho, found.evidence, method, tuple(warnings))
+        method = found.method + (
+            "" if condition <= 1.0 + 1e-9 else f"; in coordinates of condition {condition:.2f}"
+        )
+        made = Estimate(
+            "rho", found.value, found.low, found.high, rho, found.evidence, method, tuple(warnings)
+        )
         return made, max(condition, 1.0)
 
     def _prior_slope(self, prior_field: Field) -> Estimate:
@@ -673,13 +716,23 @@ class _Analysis:
                 f"{rate:.0f} times as far apart as its slope allows): log what else it sees"
             )
             return Estimate(
-                **(asdict(found) | {"warnings": (*found.warnings, warning), "method": found.method + "; noisy prior"})
+                **(
+                    asdict(found)
+                    | {"warnings": (*found.warnings, warning), "method": found.method + "; noisy prior"}
+                )
             )
         # A slope between two logged pairs is exact, and no Lipschitz constant is below it.
         value, high = max(found.value, steepest), max(found.high, steepest)
         method = f"{found.method}; steepest of the exact pairs {steepest:.4g}"
         return Estimate(
-            "L_pi", value, max(found.low, steepest), high, self.safety * high, found.evidence, method, found.warnings
+            "L_pi",
+            value,
+            max(found.low, steepest),
+            high,
+            self.safety * high,
+            found.evidence,
+            method,
+            found.warnings,
         )
 
     def _pairs(self, slope: float) -> tuple[float, float]:
@@ -705,11 +758,23 @@ class _Analysis:
         if tied >= 20:
             recommended, warnings = self._sound_floor(smallest)
             return Estimate(
-                "cost_floor", smallest, smallest, smallest, recommended, tied, f"{tied} rounds cost exactly this", warnings
+                "cost_floor",
+                smallest,
+                smallest,
+                smallest,
+                recommended,
+                tied,
+                f"{tied} rounds cost exactly this",
+                warnings,
             )
         share = min(1.0, (len(costs) - 1) / self.intake.rows)
         tail = fit_tail(
-            -costs, order=order, share=1.0, times=self.requested_times, confidence=self.confidence, peaks=min(400, len(costs) - 2)
+            -costs,
+            order=order,
+            share=1.0,
+            times=self.requested_times,
+            confidence=self.confidence,
+            peaks=min(400, len(costs) - 2),
         )
         worst = fit_tail(-reached, **self._tail())
         low = min(-tail.upper, -worst.upper)
@@ -758,7 +823,7 @@ class _Analysis:
 
 
 def stretch(rho: float, safety: float) -> float:
-    """rho with its reach 1 / (1 - rho) longer by the factor `safety`; above 1 its growth is.
+    """Rho with its reach 1 / (1 - rho) longer by the factor `safety`; above 1 its growth is.
 
     Example:
         >>> round(stretch(0.8, 1.25), 3)
