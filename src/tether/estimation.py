@@ -211,7 +211,8 @@ class Estimates:
                 lines.append(f"  {name:<11} not identified")
                 continue
             lines.append(
-                f"  {name:<11} {each.recommended:<10.4g} ({each.value:.4g}, {each.low:.4g} to {each.high:.4g}; {each.unit})"
+                f"  {name:<11} {each.recommended:<10.4g} "
+                f"({each.value:.4g}, {each.low:.4g} to {each.high:.4g}; {each.unit})"
             )
         return "\n".join([*lines, *(f"  warning: {text}" for text in self.warnings)])
 
@@ -236,7 +237,8 @@ def estimate(
             `next_state...`, `prior...` (the prior's action), `context...` (demand, weather: what no action changes).
         columns: Names that differ, by role: {"state": ["level"], "cost": "eur"}.
         confidence: One-sided, of each upper limit.
-        safety: Factor on the upper limits, at least 1. For rho it is a factor on 1 / (1 - rho), the time that a gap lasts.
+        safety: Factor on the upper limits, at least 1. For rho it is a factor on 1 / (1 - rho), the time that a gap
+            lasts.
         times: How much longer than the log the operation is for which the largest slope is sought.
         seed: Of the sample and of the anchors.
         sample_rows: Rows that slopes are fitted to.
@@ -426,7 +428,7 @@ class _Smallest:
 
 
 def _hash(row: NDArray[np.int64], seed: np.uint64) -> NDArray[np.uint64]:
-    """A pseudo-random number for each row number (splitmix64), so that a sample depends on the log and the seed only."""
+    """A pseudo-random number for each row number (splitmix64): a sample then depends on the log and the seed only."""
     with np.errstate(over="ignore"):
         mixed = (row.astype(np.uint64) + seed * np.uint64(0x632BE59BD9B4E019)) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -494,8 +496,8 @@ class _Analysis:
         bend, bend_error = shrink(field_, field_.slopes.bend, field_.slopes.bend_variance)
         told = np.mean(bend**2, axis=0), np.mean(bend_error**2, axis=0)
         bend *= np.maximum(1.0 - 2.0 * told[1] / np.maximum(told[0], 1e-300), 0.0)
-        # The region that is claimed includes the dither: slopes are taken at its corners as well as in its middle. Where
-        # the prior acts there is no dither, only the middle.
+        # The region that is claimed includes the dither: slopes are taken at its corners as well as in its middle.
+        # Where the prior acts there is no dither, only the middle.
         width = np.quantile(np.abs(deviation), 0.99, axis=0)[:small]
         corners = [
             np.zeros(small),
@@ -551,14 +553,15 @@ class _Analysis:
         )
         deepest = ends[0][0]
         found["cost_floor"] = self._floor(level[:, 0] - deepest.upper * noise[:, 0])
-        self._check_log(found, deviation)
+        self._check_log(found)
         return Estimates(
             constants={name: found[name] for name in _MEANINGS},
             scale=scale,
             impulse=impulse,
             columns=self.intake.columns,
             rows=self.intake.rows,
-            rounds=self.intake.longest,
+            # Without a column of next states the last round of each episode was left out.
+            rounds=self.intake.longest + (0 if self.intake.columns.next_state else 1),
             confidence=self.confidence,
             safety=self.safety,
             times=self.requested_times,
@@ -583,8 +586,8 @@ class _Analysis:
         else:
             deviation = self.action - prior_field.level(self.surroundings)
             self.warnings.append(
-                "the prior's action is not logged: it was taken to be the mean action at each state, and p(n) could not be "
-                "checked against impulse responses; add a column prior"
+                "the prior's action is not logged: it was taken to be the mean action at each state, and p(n) could not "
+                "be checked against impulse responses; add a column prior"
             )
         spread = self.action.std(axis=0)
         size = np.where(spread > 0.0, spread, np.abs(self.action).mean(axis=0) + 1e-300)
@@ -596,9 +599,9 @@ class _Analysis:
         return (
             prior_field,
             deviation,
-            f"{name} never varies independently of the state, so what an action does cannot be told from what the state "
-            f"does; add a dither: play the prior's action plus a uniform random number of about +-{0.2 * size[place]:.2g} "
-            f"and log both",
+            f"{name} never varies independently of the state, so what an action does cannot be told from what the "
+            "state does; add a dither: play the prior's action plus a uniform random number of about "
+            f"+-{0.2 * size[place]:.2g} and log both",
         )
 
     def _reaction(self, prior_field: Field, field_: Field) -> Floats:
@@ -626,8 +629,8 @@ class _Analysis:
         warnings = []
         if error > 0.25 * tail.level:
             warnings.append(
-                f"{name} is known to +-{100 * error / tail.level:.0f} % only: log more rounds, or, where it is the slope in an "
-                "action, a larger dither"
+                f"{name} is known to +-{100 * error / tail.level:.0f} % only: log more rounds, or, where it is the slope "
+                "in an action, a larger dither"
             )
         return Estimate(
             name=name,
@@ -665,7 +668,7 @@ class _Analysis:
     def _contraction(
         self, field_: Field, jacobians: Floats, errors: Floats, push: Estimate, impulse: Impulse | None
     ) -> tuple[Estimate, float]:
-        """Rho and scale of p(n) = scale * rho^n from closed-loop slopes of one round, checked against impulse responses."""
+        """p(n) = scale * rho^n from closed-loop slopes of one round, checked against impulse responses."""
         change, condition = contraction_norm(jacobians[: field_.drawn])
         inverse = np.linalg.inv(change)
         turned = change @ jacobians @ inverse
@@ -678,15 +681,15 @@ class _Analysis:
         warnings = list(found.warnings)
         if rho >= 1.0:
             warnings.append(
-                f"rho is {rho:.3g}: gaps may grow under the prior, or the log is too short or too noisy to see that they "
-                "do not; the guard will leave little freedom"
+                f"rho is {rho:.3g}: gaps may grow under the prior, or the log is too short or too noisy to see that "
+                "they do not; the guard will leave little freedom"
             )
         if impulse is not None and push.recommended is not None:
             needed = _slowest(impulse, push.recommended * condition)
             if needed > rho:
                 warnings.append(
-                    f"deviations last longer than one round's slopes say (rho {rho:.3g}, seen {needed:.3g}): the logged state "
-                    "is not the whole state; log what else changes"
+                    f"deviations last longer than one round's slopes say (rho {rho:.3g}, seen {needed:.3g}): the logged "
+                    "state is not the whole state; log what else changes"
                 )
                 rho = needed
         method = found.method + (
@@ -712,8 +715,8 @@ class _Analysis:
         rate, steepest = self._pairs(found.value)
         if rate > 3.0:
             warning = (
-                "the prior's action is not a function of the logged state and context (near states have actions that are "
-                f"{rate:.0f} times as far apart as its slope allows): log what else it sees"
+                "the prior's action is not a function of the logged state and context (near states have actions that "
+                f"are {rate:.0f} times as far apart as its slope allows): log what else it sees"
             )
             return Estimate(
                 **(
@@ -788,7 +791,7 @@ class _Analysis:
             recommended=recommended,
             evidence=self.intake.rows,
             method=(
-                f"tail of the {tail.peaks} lowest peaks of {share:.2%} of the costs; fitted level less the largest draw: "
+                f"tail of the {tail.peaks} lowest peaks of {share:.2%} of the costs; fitted level less the largest draw "
                 f"{-worst.level:.4g}; the depth below the median times {self.safety:g}"
             ),
             warnings=warnings,
@@ -797,17 +800,18 @@ class _Analysis:
     def _sound_floor(self, floor: float) -> tuple[float, tuple[str, ...]]:
         if float(self.cost.min()) < 0.0:
             return 0.0, (
-                f"costs go down to {float(self.cost.min()):.4g}: a contract needs costs of at least 0; add a constant to them",
+                f"costs go down to {float(self.cost.min()):.4g}: a contract needs costs of at least 0; add a constant "
+                "to them",
             )
         return max(floor, 0.0), ()
 
-    def _check_log(self, found: Mapping[str, Estimate], deviation: Floats) -> None:
+    def _check_log(self, found: Mapping[str, Estimate]) -> None:
         """Warnings about the log as a whole."""
         intake = self.intake
         if intake.consecutive < 0.2 * intake.rows:
             self.warnings.append(
-                f"only {intake.consecutive} of {intake.rows} rows follow the row before them: sort the log by episode and "
-                "round so that p(n) can be checked"
+                f"only {intake.consecutive} of {intake.rows} rows follow the row before them: sort the log by episode "
+                "and round so that p(n) can be checked"
             )
         elif intake.moved > 0.01 * intake.consecutive:
             self.warnings.append(
@@ -817,8 +821,8 @@ class _Analysis:
             follows = intake.dither_follows_state()
             if follows > 0.05 + 4.0 / math.sqrt(intake.rows):
                 self.warnings.append(
-                    f"the deviation from the prior goes with the state (correlation {follows:.2f}): impulse responses are then "
-                    "biased; a dither must be drawn independently"
+                    f"the deviation from the prior goes with the state (correlation {follows:.2f}): impulse responses are "
+                    "then biased; a dither must be drawn independently"
                 )
 
 

@@ -2,9 +2,10 @@
 
 Values above a high threshold u follow a generalised Pareto law, P(V - u > y) = (1 + xi y / sigma)^(-1/xi): the
 peaks-over-threshold method (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4). With
-xi < 0 there is an endpoint u - sigma / xi (the reversed Weibull case); with xi = 0 there is none, and xi > 0 is excluded
-(`SHAPES`). What is reported is the *return level*: the value that operation `times` as long as the sample exceeds once on
-average. It is finite for every xi and tends to the endpoint where there is one. Its upper limit is that of the profile likelihood.
+xi < 0 there is an endpoint u - sigma / xi (the reversed Weibull case); with xi = 0 there is none, and xi > 0 is
+excluded (`SHAPES`). What is reported is the *return level*: the value that operation `times` as long as the sample
+exceeds once on average. It is finite for every xi and tends to the endpoint where there is one. Its upper limit is that
+of the profile likelihood.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from scipy import stats
 
 Floats = NDArray[np.float64]
 SHAPES = np.linspace(-1.0, 0.0, 31)
-"""Values of xi that are tried. Below -1 the likelihood has no maximum; above 0 tails would be heavier than exponential, which
-slopes of a plant that can saturate do not have: that is assumed, not tested."""
+"""Values of xi that are tried. Below -1 the likelihood has no maximum; above 0 tails would be heavier than exponential,
+which slopes of a plant that can saturate do not have: that is assumed, not tested."""
 MAX_PEAKS = 400
 """Most exceedances that are used: the largest ones."""
 MIN_PEAKS = 20

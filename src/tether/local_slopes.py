@@ -1,7 +1,7 @@
 """Local slopes of noisy responses, with the noise told apart from the slope.
 
-A response is c = m(z) + s(z) e: a level m and a noise level s that both vary with z = (state, context, deviation), and a
-standardised draw e that is never observed. Around each of many anchors, points that the log visited, m is fitted by a
+A response is c = m(z) + s(z) e: a level m and a noise level s that both vary with z = (state, context, deviation), and
+a standardised draw e that is never observed. Around each of many anchors, points that the log visited, m is fitted by a
 weighted quadratic over the nearest rows, which gives the slope m_z there and its standard error. The noise level is one
 function for all rows, s^2 = exp(a quadratic in z), fitted to the squared residuals (`fit_noise`): its slopes are far
 harder to see than those of m, and no local fit would.
@@ -117,7 +117,7 @@ def fit_field(
     coefficients = np.empty((size, terms, count))
     mean, variance = np.empty((size, count, width)), np.empty((size, count, width))
     bend, bend_variance = (np.empty((size, count, width, small)) for _ in range(2))
-    # Where in the terms the product of coordinates z and s is; the second derivative of a square is twice its coefficient.
+    # Where in the terms the product of two coordinates is; the second derivative of a square is twice its coefficient.
     product = np.zeros((width, width), dtype=np.int64)
     product[np.triu_indices(width)] = np.arange(1 + width, terms)
     product = np.maximum(product, product.T)[:, width - small :]
@@ -245,7 +245,7 @@ def fit_noise(coordinates: Floats, residual: Floats, at: NDArray[np.int64]) -> N
 
 
 def shrink(field: Field, slopes: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Slopes [K, ...] without the spread that their errors give them, and the standard deviation that is left, [K, ...].
+    """Slopes [K, ...] without the spread that their errors give them, and the standard deviation left, [K, ...].
 
     Around a linear trend in the coordinates the observed spread is A + error variance. Each slope is pulled towards the
     trend by sqrt(A / (A + its error variance)), which leaves a spread of A (a shrinkage that preserves the ensemble's
@@ -301,8 +301,8 @@ def norms(matrices: Floats, deviations: Floats) -> tuple[Floats, Floats]:
 def contraction_norm(jacobians: Floats) -> tuple[Floats, float]:
     """A change of coordinates T [X, X] in which successive Jacobians [K, X, X] contract well, and its condition number.
 
-    A gap e has ||T e|| shrink by rho = max ||T J T^-1|| each round, so that ||e_n|| <= cond(T) rho^n ||e_0||. T comes from
-    the Lyapunov equation of the mean Jacobian at several decay rates; the one with the smallest cond(T) / (1 - rho) is
+    A gap e has ||T e|| shrink by rho = max ||T J T^-1|| each round, so that ||e_n|| <= cond(T) rho^n ||e_0||. T comes
+    from the Lyapunov equation of the mean Jacobian at several decay rates; the one with the smallest cond(T) / (1 - rho) is
     taken, and the identity if nothing is better.
     """
     from scipy.linalg import LinAlgError, cholesky, solve_discrete_lyapunov

@@ -158,9 +158,8 @@ def read_blocks(
     given = dict(columns or {})
     unknown = set(given) - {field.name for field in fields(Columns)}
     if unknown:
-        raise ValueError(
-            f"columns has the role {sorted(unknown)[0]!r}; roles are {', '.join(field.name for field in fields(Columns))}"
-        )
+        roles = ", ".join(field.name for field in fields(Columns))
+        raise ValueError(f"columns has the role {sorted(unknown)[0]!r}; roles are {roles}")
     if isinstance(logs, str | Path):
         file = Path(logs)
         if not file.is_file():

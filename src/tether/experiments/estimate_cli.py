@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Estimate the guard's constants from a log of the prior with a small dither.
 
-    Columns `episode`, `round`, `state`, `action`, `cost`, and if you have them `next_state`, `prior` (what the prior would
-    have played) and `context`; several as `state_1, state_2`. Names that differ are given by the options,
+    Columns `episode`, `round`, `state`, `action`, `cost`, and if you have them `next_state`, `prior` (what the prior
+    would have played) and `context`; several as `state_1, state_2`. Names that differ are given by the options,
     comma-separated. The file is read in pieces: memory does not grow with it. The numbers are estimates for the region
     that the log visits, with a confidence and a safety factor; they are not proved.
 
@@ -98,7 +98,8 @@ def command(
     if all(found[name].identified for name in ("immediate", "carried", "rho")):
         bounds = found.sensitivity
         console.print(
-            f"Use (estimated, not proved): tether.Sensitivity(immediate={bounds.immediate:.6g}, carried={bounds.carried:.6g}, "
+            f"Use (estimated, not proved): tether.Sensitivity(immediate={bounds.immediate:.6g}, "
+            f"carried={bounds.carried:.6g}, "
             f"perturbation=tether.geometric({found.perturbation.rho:.6g}, {found.perturbation.scale:.6g})), "
             f"cost_floor={found['cost_floor'].recommended:.6g}",
             highlight=False,
@@ -254,7 +255,8 @@ class Judged:
     states: int
     actions: int
     ratios: dict[str, float]
-    """Of every constant. cost_floor: depth below the mean cost. p: the sum over n. `felt`: of what the guard uses in the end."""
+    """Of every constant. cost_floor: depth below the mean cost. p: the sum over n. felt: the sum of what the guard
+    assumes a deviation does to the costs of this and the next rounds, over what it does at most."""
     sound: dict[str, bool]
     truth: dict[str, Any]
     recommended: dict[str, Any]
@@ -367,8 +369,8 @@ def reproduce_command(
 ) -> None:
     """Judge `tether estimate` on systems whose constants are known exactly.
 
-    Scalar and vector systems, drawn from the seed, with additive and multiplicative noise (`tether.experiments.known_systems`
-    says how, and what the truth is). Aims: recommended constants not below the truth in 19 of 20 systems, and at most
+    Scalar and vector systems, drawn from the seed, with additive and multiplicative noise
+    (`tether.experiments.known_systems` says how, and what the truth is). Aims: recommended constants not below the truth in 19 of 20 systems, and at most
     twice the truth in the median. Some minutes. Writes `results.json` and `known.png`.
     """
     folder = output.prepare_folder(out)
@@ -432,8 +434,8 @@ def bench_command(
 ) -> None:
     """Measure time and peak memory of `tether estimate` on a large CSV file and the same in Parquet.
 
-    The files are made in a temporary folder (about 0.8 GB for 10 million rows) and removed. Each is read in a process of
-    its own. Needs polars.
+    The files are made in a temporary folder (about 0.8 GB for 10 million rows) and removed. Each is read in a process
+    of its own. Needs polars.
     """
     import polars
 

@@ -7,17 +7,17 @@ For state x [X], action a [A] (X = 1, 2 or 3, A = 1 or 2 by the seed) and draws 
     cost         c = c0 + (1 + eta_c) g(x, a) + zeta_c
                  g = q1 bowl(x) + q2 softplus(k (v.x - t)) / k + q3 sqrt(1 + |a - r|^2) + q4 tanh(w.x) (y.(a - r))
 
-bowl is |x|^2 / 2 (its slope grows with x) or sum log cosh x (its slope saturates). All numbers are drawn from the seed. F
-has norm 0.5 to 0.95 before the coordinates are rescaled (so that the norm can be larger), the prior takes away 20 to 80 %
-of what the action reaches. Noise is additive (zeta, in state and cost) and multiplicative (eta, 5 to 25 % on the effect
-of the action and on the cost), uniform or truncated normal. The prior is dithered uniformly, so that the dither moves the next
-state by 15 to 40 % of what the noise does: what an operator can hide in the noise.
+bowl is |x|^2 / 2 (its slope grows with x) or sum log cosh x (its slope saturates). All numbers are drawn from the
+seed. F has norm 0.5 to 0.95 before the coordinates are rescaled (so that the norm can be larger), the prior takes away
+20 to 80 % of what the action reaches. Noise is additive (zeta, in state and cost) and multiplicative (eta, 5 to 25 % on
+the effect of the action and on the cost), uniform or truncated normal. The prior is dithered uniformly, so that the
+dither moves the next state by 15 to 40 % of what the noise does: what an operator can hide in the noise.
 
-**What the truth is.** The claim is about the region that such operation visits, and operation 10 times as long as the log is
-played to find it: at each (x, a) that it visits the slopes are exact (automatic differentiation), taken at the worst draw in the
-support of the noise (eta_f at five points of it, both ends among them; the cost is linear in its draw), and the largest
-counts. So the truth is larger than any slope of the log: it includes rarer states and the worst draw at each of them. The
-cost floor is the smallest cost at a visited (x, a) over the support of the noise. p(n) is the largest norm of
+**What the truth is.** The claim is about the region that such operation visits, and operation 10 times as long as the
+log is played to find it: at each (x, a) that it visits the slopes are exact (automatic differentiation), taken at the
+worst draw in the support of the noise (eta_f at five points of it, both ends among them; the cost is linear in its
+draw), and the largest counts. So the truth is larger than any slope of the log: it includes rarer states and the worst
+draw at each of them. The cost floor is the smallest cost at a visited (x, a) over the support of the noise. p(n) is the largest norm of
 dx_{h+n}/dx_h over every stretch of n <= 12 rounds of the undithered prior, in operation twice as long as the log,
 with the draws that occurred. `carried` is the
 largest slope of the cost in the state under the prior times the largest slope of the next state in the action, as the
@@ -297,7 +297,7 @@ def _follow(system: System, key: Any, episodes: int) -> Any:
         x, gaps, effects, p, felt = carry
         _, _, eta, _, after = _round(system, x, key, dithered=False)
         closed, pushed, slope, now = jax.vmap(derivatives)(x, eta)
-        # effects[:, n]: d x_h / d a_{h-1-n}; what they do to this round's cost is felt n + 1 rounds after the deviation.
+        # effects[:, n]: d x_h / d a_{h-1-n}; what they do to this round's cost is felt n + 1 rounds later.
         steep = 1.0 + system.eta_c
         here = steep * jnp.linalg.norm(jnp.einsum("ex,enxa->ena", slope, effects), axis=2).max(axis=0)
         immediate = steep * jnp.linalg.norm(now, axis=1).max()
@@ -323,7 +323,7 @@ def _follow(system: System, key: Any, episodes: int) -> Any:
 
 
 def spectral_norm(matrices: Any) -> Any:
-    """Largest singular value of matrices [..., R, Z] with min(R, Z) <= 3, in closed form: LAPACK is slow on many small ones."""
+    """Largest singular value of matrices [..., R, Z] with min(R, Z) <= 3, in closed form, which is fast for many."""
     rows, columns = matrices.shape[-2:]
     wide = matrices if rows <= columns else jnp.swapaxes(matrices, -1, -2)
     gram = wide @ jnp.swapaxes(wide, -1, -2)
