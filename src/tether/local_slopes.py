@@ -302,8 +302,8 @@ def contraction_norm(jacobians: Floats) -> tuple[Floats, float]:
     """A change of coordinates T [X, X] in which successive Jacobians [K, X, X] contract well, and its condition number.
 
     A gap e has ||T e|| shrink by rho = max ||T J T^-1|| each round, so that ||e_n|| <= cond(T) rho^n ||e_0||. T comes
-    from the Lyapunov equation of the mean Jacobian at several decay rates; the one with the smallest cond(T) / (1 - rho) is
-    taken, and the identity if nothing is better.
+    from the Lyapunov equation of the mean Jacobian at several decay rates; the one with the smallest
+    cond(T) / (1 - rho) is taken, and the identity if nothing is better.
     """
     from scipy.linalg import LinAlgError, cholesky, solve_discrete_lyapunov
 

@@ -128,7 +128,9 @@ def command(
 
 def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    terminal = Console(stderr=True)
+    # Elsewhere than on a terminal a bar would only leave an empty line before an error.
+    return Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
 
 
 def _styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -370,8 +372,9 @@ def reproduce_command(
     """Judge `tether estimate` on systems whose constants are known exactly.
 
     Scalar and vector systems, drawn from the seed, with additive and multiplicative noise
-    (`tether.experiments.known_systems` says how, and what the truth is). Aims: recommended constants not below the truth in 19 of 20 systems, and at most
-    twice the truth in the median. Some minutes. Writes `results.json` and `known.png`.
+    (`tether.experiments.known_systems` says how, and what the truth is). Aims: recommended constants not below the
+    truth in 19 of 20 systems, and at most twice the truth in the median. Some minutes. Writes `results.json` and
+    `known.png`.
     """
     folder = output.prepare_folder(out)
     judged = []

@@ -17,11 +17,10 @@ dither moves the next state by 15 to 40 % of what the noise does: what an operat
 log is played to find it: at each (x, a) that it visits the slopes are exact (automatic differentiation), taken at the
 worst draw in the support of the noise (eta_f at five points of it, both ends among them; the cost is linear in its
 draw), and the largest counts. So the truth is larger than any slope of the log: it includes rarer states and the worst
-draw at each of them. The cost floor is the smallest cost at a visited (x, a) over the support of the noise. p(n) is the largest norm of
-dx_{h+n}/dx_h over every stretch of n <= 12 rounds of the undithered prior, in operation twice as long as the log,
-with the draws that occurred. `carried` is the
-largest slope of the cost in the state under the prior times the largest slope of the next state in the action, as the
-certificate multiplies them.
+draw at each of them. The cost floor is the smallest cost at a visited (x, a) over the support of the noise.
+p(n) is the largest norm of dx_{h+n}/dx_h over every stretch of n <= 12 rounds of the undithered prior, in operation
+twice as long as the log, with the draws that occurred. `carried` is the largest slope of the cost in the state under
+the prior times the largest slope of the next state in the action, as the certificate multiplies them.
 """
 
 from __future__ import annotations
