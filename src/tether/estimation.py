@@ -47,7 +47,7 @@ _MEANINGS = {
         "slope of the next round's cost in the action, the prior playing that round",
         "cost per action",
     ),
-    "rho": ("what the prior leaves of a gap after one round", "1"),
+    "rho": ("what the prior leaves of a gap after one round", "share of the gap"),
     "cost_floor": ("a cost that no round goes below", "cost"),
     "L_c_state": ("slope of the cost in the state, the action held", "cost per state"),
     "L_c_prior": ("slope of the cost in the state, the prior acting", "cost per state"),

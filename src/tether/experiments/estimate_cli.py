@@ -168,7 +168,7 @@ def slopes_figure(found: Estimates) -> Figure:
     """For each constant: local slopes over the sample, the extrapolated value, its limit and the recommendation."""
     from tether.experiments import figures
 
-    names = [name for name in found.slopes if found[name].identified]
+    names = [name for name in found.constants if name in found.slopes and found[name].identified]
     columns = 2
     rows = -(-len(names) // columns)
     figure, axes = figures.new_figure(9.0, 2.1 * rows + 0.6, columns=columns, rows=rows)
