@@ -382,17 +382,18 @@ def reproduce_command(
         task = bar.add_task("systems", total=systems)
         for each in range(seed, seed + systems):
             judged.append(judge(each, rows))
+            # After each system, so that a run that is stopped leaves what it has.
+            content = {
+                "rows": rows,
+                "systems": [vars(system) for system in judged],
+                "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+            }
+            output.write_json(folder / "results.json", content)
             bar.update(task, advance=1)
     console.print(judged_table(judged), highlight=False)
     from tether.experiments import figures
 
     figures.save(judged_figure(judged), folder / "known.png")
-    content = {
-        "rows": rows,
-        "systems": [vars(each) for each in judged],
-        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
-    }
-    output.write_json(folder / "results.json", content)
     console.print(f"Figure: {folder / 'known.png'}   Results: {folder / 'results.json'}", soft_wrap=True)
 
 
