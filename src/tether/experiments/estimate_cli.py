@@ -19,11 +19,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tether.estimation import Estimates, estimate
 from tether.experiments import output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from tether.estimation import Estimates
 
 console = Console()
 SLOPES = ("immediate", "carried", "L_c_prior", "L_c_state", "L_f_action", "L_f_state", "L_pi")
@@ -68,6 +69,8 @@ def command(
     For instance `tether estimate log.csv`, or
     `tether estimate plant.parquet --state level,pressure --action valve --prior pid --context demand --cost eur`.
     """
+    from tether.estimation import estimate
+
     given = {
         role: tuple(name.strip() for name in text.split(",") if name.strip())
         for role, text in (
@@ -271,6 +274,7 @@ GUARD = ("immediate", "carried", "p", "cost_floor")
 
 def judge(seed: int, rows: int) -> Judged:
     """Estimate the constants of the system of a seed from `rows` logged rounds, and compare."""
+    from tether.estimation import estimate
     from tether.experiments import known_systems as known
 
     system = known.make_system(seed)
@@ -354,7 +358,7 @@ def judged_figure(judged: Sequence[Judged]) -> Figure:
     axis.axhline(1.0, color=figures.RED, linewidth=1.0)
     axis.axhline(2.0, color=figures.GREY, linestyle="--", linewidth=1.0)
     axis.set_yscale("log")
-    axis.set_yticks([0.5, 1, 2, 4, 8, 16], ["0.5", "1", "2", "4", "8", "16"])
+    axis.set_yticks([0.5, 1, 2, 4, 8, 16, 32], ["0.5", "1", "2", "4", "8", "16", "32"])
     axis.set_xticks(range(len(judged[0].ratios)), list(judged[0].ratios), rotation=30)
     axis.set_ylabel("recommended / true")
     axis.set_title(f"{len(judged)} systems; line: median; red: below the truth", loc="left")
