@@ -20,6 +20,7 @@ from tether.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
     from tether import data, envs, gym
+    from tether.estimation import Estimate, EstimatedSensitivity, Estimates, estimate
     from tether.learn.rollout import rollout
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
 
@@ -31,6 +32,9 @@ __all__ = [
     "Breach",
     "Contract",
     "Decision",
+    "Estimate",
+    "EstimatedSensitivity",
+    "Estimates",
     "Guard",
     "GuardMisuse",
     "LipschitzCertificate",
@@ -46,6 +50,7 @@ __all__ = [
     "audit",
     "data",
     "envs",
+    "estimate",
     "evaluate",
     "geometric",
     "gym",
@@ -57,15 +62,17 @@ __all__ = [
     "train",
 ]
 
-# What needs JAX, and where it is.
-_LEARNING = {"rollout": "tether.learn.rollout"} | dict.fromkeys(
-    ("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train"
+# What needs JAX or SciPy, and where it is.
+_LATER = (
+    {"rollout": "tether.learn.rollout"}
+    | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
+    | dict.fromkeys(("Estimate", "EstimatedSensitivity", "Estimates", "estimate"), "tether.estimation")
 )
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LEARNING:
-        return getattr(importlib.import_module(_LEARNING[name]), name)
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     if name in ("data", "envs", "gym"):
         return importlib.import_module(f"tether.{name}")
     raise AttributeError(f"module 'tether' has no attribute {name!r}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import threading
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 
 from tether import _validate
 from tether.data.caiso import csv_files
+from tether.data.chunks import CHUNK_BYTES, open_text, row_chunks
 from tether.data.series import HOUR, MAX_GAP_HOURS, HourlySeries, hourly_from_readings
 
 Reduction = Literal["sum", "mean"]
@@ -31,8 +30,6 @@ STEP = 300
 """Seconds between two readings of a virtual machine."""
 START = datetime(2019, 1, 1)
 """The publisher does not say on which day of 2019 second 0 lies: midnight of this one, without a zone."""
-CHUNK_BYTES = 8 << 20
-"""Decompressed text that is parsed at a time."""
 MAX_WORKERS = 4
 """Most files read at a time by default."""
 
@@ -108,7 +105,7 @@ def _reduce(
     def reduce(file: Path) -> list[Any]:
         frames: list[Any] = []
         pending: deque[Future[Any]] = deque()
-        for chunk in _chunks(file, stop):
+        for chunk in row_chunks(file, HEADER, stop, size=CHUNK_BYTES):
             pending.append(parsers.submit(_reduce_chunk, file, chunk, polars))
             if len(pending) > 1:
                 frames.append(pending.popleft().result())
@@ -147,43 +144,9 @@ def _reduce_chunk(file: Path, text: bytes, polars: ModuleType) -> Any:
     return sums.select("stamp", "cpu", "readings")
 
 
-def _gunzip() -> tuple[Any, Any]:
-    """The fastest reader of gzip files there is, and what it raises on damaged ones."""
-    try:
-        from isal import igzip, isal_zlib  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        return gzip.GzipFile, zlib.error
-    return igzip.IGzipFile, isal_zlib.error
-
-
-def _open(file: Path) -> Any:
-    with file.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    return _gunzip()[0](str(file), "rb") if packed else file.open("rb")
-
-
-def _chunks(file: Path, stop: threading.Event) -> Iterator[bytes]:
-    """The decompressed text in pieces of whole rows, each with HEADER before it."""
-    rest = b""
-    try:
-        with _open(file) as stream:
-            while (block := stream.read(CHUNK_BYTES)) and not stop.is_set():
-                end = block.rfind(b"\n") + 1
-                if not end and len(block) == CHUNK_BYTES:
-                    raise _malformed(file, f"a row is longer than {CHUNK_BYTES} bytes")
-                if end:
-                    yield b"".join((HEADER, rest, memoryview(block)[:end]))
-                    rest = b""
-                rest += block[end:]
-    except (EOFError, gzip.BadGzipFile, _gunzip()[1]) as error:
-        raise ValueError(f"{file} is not a complete gzip file: {error}") from None
-    if rest and not stop.is_set():
-        yield HEADER + rest
-
-
 def _rows(file: Path) -> Iterator[tuple[int, list[str]]]:
     """Every row with its number, for finding the one to name in an error."""
-    with _open(file) as stream:
+    with open_text(file) as stream:
         for row, line in enumerate(stream, start=1):
             yield row, line.decode("utf-8", "replace").rstrip("\r\n").split(",")
 
