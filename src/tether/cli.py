@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from tether import __version__, _validate
-from tether.experiments import bench_data, data_cli, limit_cli, train_cli
+from tether.experiments import attack_cli, bench_data, data_cli, limit_cli, train_cli
 
 if TYPE_CHECKING:
     from tether.experiments.bench import Measurement
@@ -44,6 +44,7 @@ app.add_typer(data_cli.app, name="data")
 bench.command("data")(bench_data.command)
 app.command("train")(train_cli.command)
 app.command("limit")(limit_cli.command)
+app.command("attack")(attack_cli.command)
 
 console = Console()
 
