@@ -118,7 +118,9 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract) -> Audit:
     rounds = np.arange(1, contract.horizon + 1)
     bounds = contract.bound(np.cumsum(prior_costs, axis=1, dtype=np.float64), rounds)
     round_off = 64.0 * float(max(np.finfo(costs.dtype).eps, np.finfo(prior_costs.dtype).eps))
-    magnitude = float(max(np.max(each, where=np.isfinite(each), initial=0.0) for each in (costs, prior_costs)))
+    magnitude = float(
+        max(np.max(each, where=np.isfinite(each), initial=0.0) for each in (costs, prior_costs))
+    )
     return Audit(contract, np.cumsum(costs, axis=1, dtype=np.float64), bounds, round_off, magnitude)
 
 

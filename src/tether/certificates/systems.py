@@ -139,7 +139,9 @@ class CarbonStructure(Structure):
 
     def agrees(self, seen: tuple[Any, ...], prior: Any, epsilon: Any, xp: Any) -> Any:  # noqa: ARG002
         """Whether the prior clears backlog and demand at the mean efficiency."""
-        return abs(self.efficiency * prior - (seen[0] + seen[1])) <= 64.0 * epsilon * (1.0 + seen[0] + seen[1])
+        return abs(self.efficiency * prior - (seen[0] + seen[1])) <= 64.0 * epsilon * (
+            1.0 + seen[0] + seen[1]
+        )
 
     def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
         """The prior's backlog is between 0 and the cap."""
@@ -202,11 +204,13 @@ class CarbonStructure(Structure):
         # One end of the segment has n2 = 0, the other the largest n2 that goes with an m up to nu.
         least = (left - off - eta * less) / spent
         least_m = xp.minimum(xp.maximum(least, 0.0), nu)
-        largest_m = xp.minimum(xp.maximum((left + off + d * x - eta * less) / spent, 0.0), nu)
+        largest_m = xp.minimum(xp.maximum((left - off + d * x - eta * less) / spent, 0.0), nu)
         line = eta * less + largest_m * action - left
         drops = [xp.minimum(xp.maximum((line + sign * off) / behind, 0.0), d) for sign in (-2.0, 2.0)]
         edge = xp.where(left >= self.backlog_max - off, nu, least_m)  # the cap may hide any larger m
         gap = 0.0 * left
+        # G grows with m by no more than the work, as e+ <= x, but falls with it as fast as e- over the work is large: so
+        # both m are rounded down.
         for m, n2 in ((least_m, 0.0), (edge, 0.0), (largest_m, drops[0]), (largest_m, drops[1])):
             factor = m / eta - n2
             apart = xp.maximum(factor * above, -factor * below)

@@ -160,9 +160,7 @@ def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor:
     """The certificate that is attacked; `loosen` is one of `BOUNDS`."""
     if kind == "lipschitz":
         return LipschitzCertificate(contract, env.sensitivity)
-    return Structured(
-        contract, env.structure if loosen is None else Loosened(env.structure, loosen, factor)
-    )
+    return Structured(contract, env.structure if loosen is None else Loosened(env.structure, loosen, factor))
 
 
 def attack(
@@ -210,7 +208,15 @@ def attack(
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
         report(batch)
     return Finding(
-        name, contract.lam, contract.b, played, violations, worst, nearest, broken_unguarded / played, breaches
+        name,
+        contract.lam,
+        contract.b,
+        played,
+        violations,
+        worst,
+        nearest,
+        broken_unguarded / played,
+        breaches,
     )
 
 

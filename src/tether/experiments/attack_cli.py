@@ -42,7 +42,9 @@ def command(
         ),
     ] = None,
     factor: Annotated[float, typer.Option(help="By how much --loosen loosens.")] = 1.05,
-    precision: Annotated[str, typer.Option(help="float64 or float32: of plant, guard and costs.")] = "float64",
+    precision: Annotated[
+        str, typer.Option(help="float64 or float32: of plant, guard and costs.")
+    ] = "float64",
     batch: Annotated[int, typer.Option(help="Episodes that are played at a time.", min=10)] = 10_000,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for results.json; made if it is not there.")
@@ -78,7 +80,9 @@ def command(
             _validate.choice("--loosen", each, (*known, "all"))
     grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
     plants = attack.systems(system)
-    contracts = [(name, env, env.contract(lam, b, horizon)) for name, env in plants.items() for lam, b in grid]
+    contracts = [
+        (name, env, env.contract(lam, b, horizon)) for name, env in plants.items() for lam, b in grid
+    ]
     batches = max(1, -(-episodes // (len(contracts) * batch)))
     folder = output.prepare_folder(out)
 
@@ -105,7 +109,9 @@ def command(
     broken = {bound: sum(each.violations for each in found) for bound, found in findings.items()}
     missed = [bound for bound, count in broken.items() if (count > 0) == (bound is None)]
     if loosen is None:
-        console.print("The promise was BROKEN." if missed else "The promise was kept in every round of every episode.")
+        console.print(
+            "The promise was BROKEN." if missed else "The promise was kept in every round of every episode."
+        )
     else:
         for bound, count in broken.items():
             verdict = f"found: {count} episodes break the promise" if count else "NOT found"
