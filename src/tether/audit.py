@@ -29,8 +29,8 @@ class Audit:
     """Relative round-off of the costs as they came. Two compiled programs that compute the same costs can differ by
     that much, so that a cost above its bound by no more than this share of it is a tie, not a violation."""
     magnitude: float
-    """The largest cost of all episodes, which takes part in a tie too. A small cost is often the square of a difference of
-    large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not its own."""
+    """The largest cost of all episodes, which takes part in a tie too. A small cost is often the square of a difference
+    of large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not its own."""
 
     @property
     def margins(self) -> NDArray[np.float64]:

@@ -21,6 +21,8 @@ PAPERS = {kind: systems(kind)["the paper's"] for kind in BOUNDS}
 LOOSE = [(kind, bound) for kind, bounds in BOUNDS.items() for bound in bounds]
 CONTRACTS = ((0.0, 2.0), (2.0, 0.3), (10.0, 6.0), (0.0, 0.01), (0.0, 0.0))
 PLAIN = {"carbon": tether.envs.Carbon(), "inference": tether.envs.Inference()}
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+"""Where compiling would take most of the time."""
 FLOAT32 = float(np.finfo(np.float32).eps)
 
 
@@ -175,7 +177,7 @@ def test_at_the_boundary_the_gradient_is_that_of_the_boundary(name, wish, seen, 
 
     with jax.enable_x64(True):
         at = [jnp.asarray(number) for number in (seen[0], seen[3], 0.3, wish)]
-        compiled = jax.jit(jax.value_and_grad(action, argnums=(0, 1, 2, 3)))
+        compiled = jax.jit(jax.value_and_grad(action, argnums=(0, 1, 2, 3)), compiler_options=QUICKLY)
         played, slopes = compiled(*at)
         assert played != wish
         for i, slope in enumerate(slopes):
@@ -234,22 +236,22 @@ def test_a_prior_that_is_not_the_structures_own_is_a_breach():
 
 def test_observations_in_float32_are_taken_for_what_they_are():
     """At the edge of a range they may be rounded to beyond it, and the reserve is that of float32."""
-    env = tether.envs.Inference(demand_max=5.2, capacity=2.3)
-    seen = np.array([5.2, 1.0, 0.0, 2.3], dtype=np.float32)
-    assert float(seen[0]) > 5.2
+    env = tether.envs.Inference(demand_max=5.3, capacity=2.3)
+    seen = np.array([5.3, 1.0, 0.0, 2.3], dtype=np.float32)
+    assert float(seen[0]) > 5.3
     certificate = Structured(env.contract(0.0, 0.5), env.structure)
     decisions = {}
     for name, each in (
         ("float32", seen),
         ("numbers", list(seen)),
-        ("float64", np.array([5.2, 1.0, 0.0, 2.3])),
+        ("float64", np.array([5.3, 1.0, 0.0, 2.3])),
     ):
         guard = tether.Guard(certificate, env.prior, env.low, env.high)
         decisions[name] = guard.act(each, 6.0)
         assert guard.breach is None
     coarse = tether.Guard(dataclasses.replace(certificate, resolution=FLOAT32), env.prior, env.low, env.high)
     assert decisions["float32"].action == decisions["numbers"].action < decisions["float64"].action
-    assert coarse.act([5.2, 1.0, 0.0, 2.3], 6.0).action == pytest.approx(
+    assert coarse.act([5.3, 1.0, 0.0, 2.3], 6.0).action == pytest.approx(
         decisions["float32"].action, abs=1e-6
     )
 
@@ -313,5 +315,7 @@ def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch
         policy = jax.tree_util.Partial(lambda share, seen, key: share * (seen[0] + seen[3]), share)
         return jnp.mean(play(env, policy, drawn, certificate, jnp.uint32(0), "outcomes")["rewards"])
 
-    slope = jax.jit(jax.grad(reward))
-    assert all(np.isfinite(slope(share)) for share in (0.3, 1.0, 3.0))
+    slope = jax.jit(jax.grad(reward), compiler_options=QUICKLY)
+    slopes = [float(slope(share)) for share in (0.3, 1.0, 3.0)]
+    assert all(np.isfinite(slopes))
+    assert any(slope != 0.0 for slope in slopes)

@@ -35,10 +35,10 @@ the largest safe share t of the way to the proposal; if they do, what it plays i
 the very action that is played.
 
 **Round-off.** The bounds speak of real numbers. What the guard is told and what it computes with is off by a relative
-epsilon: that of the number type, of the observation (a float32 environment under a float64 guard) or the `resolution` of
-the certificate, whichever is largest. Each round may move both sides of (*) by a few epsilon of the costs involved, so
-(*) keeps a reserve: sqrt(epsilon)/16, or 4 epsilon (H + 16) if that is more, of everything that was added up and of the
-structure's `scale`. What the structure concludes from a cost (`close`) is widened by 64 epsilon of the state.
+epsilon: that of the number type, of the observation (a float32 environment under a float64 guard) or the `resolution`
+of the certificate, whichever is largest. Each round may move both sides of (*) by a few epsilon of the costs involved,
+so (*) keeps a reserve: sqrt(epsilon)/16, or 4 epsilon (H + 16) if that is more, of everything that was added up and of
+the structure's `scale`. What the structure concludes from a cost (`close`) is widened by 64 epsilon of the state.
 
 Everything is written against an array namespace `xp`, as in `tether.certificates.lipschitz`. The structures of the
 paper's systems are in `tether.certificates.systems`.
@@ -127,7 +127,7 @@ class Structure(ABC):
 
     @abstractmethod
     def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
-        """(floor, gaps of the next round) once the cost is seen; `epsilon` is the relative round-off of what is seen."""
+        """(floor, gaps of the next round) once the cost is seen; `epsilon` is the relative round-off of both."""
 
     @abstractmethod
     def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:
@@ -189,7 +189,7 @@ class Structured:
         contract: The promise.
         system: What is known of the system, such as `tether.envs.Carbon().structure`.
         resolution: Relative round-off of the observations, actions and costs at the plant, if it is larger than that of
-            the numbers that the guard is given, for example 1.2e-7 for a plant in float32 whose numbers come as float64.
+            the numbers that the guard is given: 1.2e-7 for a plant in float32 whose numbers come as float64.
 
     Example:
         >>> import tether

@@ -21,9 +21,10 @@ class CarbonStructure(Structure):
         prior's   y+ = kappa x+ + (m/eta) mu,                     x+' = clip(y+)
 
     and the cost is phi(x') = x'^2 + x' + 1. Write r = nu/eta, rho = max(r, d) < 1, M for the largest demand and G for
-    y - y+ = kappa (x - x+) + (eta - m) s. Clipping keeps the order and makes no gap larger. A cost is above the prior's
-    by w(x', x' - x+') with w(X, z) = phi(X) - phi(X - z) = z (2 X - z + 1), which grows with X, and with z up to X; so
-    if x' <= X and x' - x+' <= z <= X, the difference is at most w(X, z). (What is cut at the cap only makes x' smaller.)
+    y - y+ = kappa (x - x+) + (eta - m) s. Clipping keeps the order and makes no gap larger. A cost is above the
+    prior's by w(x', x' - x+') with w(X, z) = phi(X) - phi(X - z) = z (2 X - z + 1), which grows with X, and with z up
+    to X; so if x' <= X and x' - x+' <= z <= X, the difference is at most w(X, z). (What is cut at the cap only makes
+    x' smaller.)
 
     *Noise that helps*, m <= 0: then y+ <= 0, so x+' = 0; and a >= 0 means eta s <= q, so that y <= (m/eta) q - m s +
     eta s <= eta s. That is at most the outcome of m = 0, n2 = 0 with x = x+. From here on m is in [0, nu].
@@ -50,33 +51,33 @@ class CarbonStructure(Structure):
     (B) kappa < 0 and x < x+, possible if e- > 0; then m < d eta. y <= X_B, the largest of (m/eta) mu + (eta - m) s over
     such m (at an end), and G <= g_B, the largest of d e- + (eta - m) s. B_n = total_n(X_B, min(g_B, X_B)).
 
-    (C) What is left below: e-' = the largest -G, which is linear in each of m, n2 and x - x+ and so largest at a corner:
-    max(r e- - (eta - nu) s, [d - r]^+ e+ - (eta - nu) s, d e+ - eta s); and at most the prior's x+' <= r (x + e- + mu).
-    (With m < 0 the prior's backlog is 0 and nothing is below it.) The own cost is then the smaller one. It can turn
-    into a positive gap later: C_n = later_n(X(nu), (d/rho) e-').
+    (C) What is left below: e-' = the largest -G, which is linear in each of m, n2 and x - x+ and so largest at a
+    corner: max(r e- - (eta - nu) s, [d - r]^+ e+ - (eta - nu) s, d e+ - eta s); and at most the prior's x+' <= r (x +
+    e- + mu). (With m < 0 the prior's backlog is 0 and nothing is below it.) The own cost is then the smaller one. It
+    can turn into a positive gap later: C_n = later_n(X(nu), (d/rho) e-').
 
         t_n = max(A_n, B_n, t_0 + C_n),    t_0 = max(A_0, B_0, 0),    n = 0 .. K-1, and n = infinity for the last.
 
     *After the cost is seen*, x' is known. For 0 < x' < cap, (m, n2) lies on the segment m a - n2 x = x' - eta s. G is
     linear on it, so e+' is the largest value at its two ends, for x - x+ = e+ and -e-; and at most x', which is all
     that is said if the segment reaches m < 0 (x' < eta s; without any work, a = 0, that is always so). At the cap the
-    segment is the lower edge of what is possible, m a - n2 x >= cap - eta s. For x - x+ = e+ G is largest for n2 = 0, so
-    at the segment's end or at (nu, 0), which is looked at too. For x - x+ = -e- it is largest for the largest n2: on the
-    segment, or for n2 = d and m up to nu, where it falls with m unless s < -e-/eta; but then G < (d - 1) e- <= 0 at
-    (nu, d). And x' = 0 leaves no gap above. floor = phi(x' - e+').
+    segment is the lower edge of what is possible, m a - n2 x >= cap - eta s. For x - x+ = e+ G is largest for n2 = 0,
+    so at the segment's end or at (nu, 0), which is looked at too. For x - x+ = -e- it is largest for the largest n2:
+    on the segment, or for n2 = d and m up to nu, where it falls with m unless s < -e-/eta; but then G < (d - 1) e- <=
+    0 at (nu, d). And x' = 0 leaves no gap above. floor = phi(x' - e+').
 
-    *Consistency.* For each (m, n2) on the segment (or beyond it, at the cap) x' <= y <= X(m) and G <= D(m), or x' <= X_B
-    and G <= g_B, so phi(x') - floor + later_{n+1}(x', e+') = total_{n+1}(x', e+') <= max(A_{n+1}, B_{n+1}); if m < 0 is
-    possible, x' <= eta s = X(0) = D(0). The next t_n under the prior, s = 0 and gaps e+' <= x' and e-', are terms of the
-    chain: A_n = total_n(r q', r e+') and B_n <= total_n(rho q', min(d e-', rho q')) are at most later_{n+1}(x', E') with
-    E' = max(e+', (d/rho) e-') cut to x' + M; in t_0 + C_n the first is at most the chain's term for k = 1 and, as
-    (d/rho) e-'' <= rho E', C_n at most the sum of those for k = 2 .. n+1. So the next t_n are at most the larger of
-    later_{n+1}(x', e+') and later_{n+1}(x', (d/rho) e-') <= C_{n+1}; and phi(x') - floor <= t_0. Conditions (1) and
-    (2) of `tether.certificates.structured` follow.
+    *Consistency.* For each (m, n2) on the segment (or beyond it, at the cap) x' <= y <= X(m) and G <= D(m), or x' <=
+    X_B and G <= g_B, so phi(x') - floor + later_{n+1}(x', e+') = total_{n+1}(x', e+') <= max(A_{n+1}, B_{n+1}); if m <
+    0 is possible, x' <= eta s = X(0) = D(0). The next t_n under the prior, s = 0 and gaps e+' <= x' and e-', are terms
+    of the chain: A_n = total_n(r q', r e+') and B_n <= total_n(rho q', min(d e-', rho q')) are at most later_{n+1}(x',
+    E') with E' = max(e+', (d/rho) e-') cut to x' + M; in t_0 + C_n the first is at most the chain's term for k = 1
+    and, as (d/rho) e-'' <= rho E', C_n at most the sum of those for k = 2 .. n+1. So the next t_n are at most the
+    larger of later_{n+1}(x', e+') and later_{n+1}(x', (d/rho) e-') <= C_{n+1}; and phi(x') - floor <= t_0. Conditions
+    (1) and (2) of `tether.certificates.structured` follow.
 
-    *Where it is not sharp.* While the own backlog is below the prior's by z the prior pays at least z more, which is not
-    credited: e- is a bound, and with e- = 0 it pays nothing. So an error of a few per cent in e- alone cannot break the
-    promise unless what d e- costs later is many times e- (see `tether attack`).
+    *Where it is not sharp.* While the own backlog is below the prior's by z the prior pays at least z more, which is
+    not credited: e- is a bound, and with e- = 0 it pays nothing. So an error of a few per cent in e- alone cannot
+    break the promise unless what d e- costs later is many times e- (see `tether attack`).
     """
 
     kind: ClassVar[str] = "carbon"
@@ -209,8 +210,8 @@ class CarbonStructure(Structure):
         drops = [xp.minimum(xp.maximum((line + sign * off) / behind, 0.0), d) for sign in (-2.0, 2.0)]
         edge = xp.where(left >= self.backlog_max - off, nu, least_m)  # the cap may hide any larger m
         gap = 0.0 * left
-        # G grows with m by no more than the work, as e+ <= x, but falls with it as fast as e- over the work is large: so
-        # both m are rounded down.
+        # G grows with m by no more than the work, as e+ <= x, but falls with it as fast as e- over the work is large:
+        # so both m are rounded down.
         for m, n2 in ((least_m, 0.0), (edge, 0.0), (largest_m, drops[0]), (largest_m, drops[1])):
             factor = m / eta - n2
             apart = xp.maximum(factor * above, -factor * below)
@@ -253,14 +254,14 @@ class InferenceStructure(Structure):
 
         y+ - y <= e - v_a rise + v_a dev <= W := [e + max(v_low (dev - rise), dev - rise)]^+.
 
-    Of y+ - y > 0 some part is charge and the rest is shortfall: [x+' - x']^+ + [z - z+]^+ <= W (the capacity
-    makes the first smaller only): if y >= 0 there is no z, if y < 0 <= y+ they are at most y+ and -y, if both are below 0
-    there is no charge. So a gap is used up by the shortfall that it causes. W does not depend on pi(x): dev - rise is
-    a - pi(x + e).
+    Of y+ - y > 0 some part is charge and the rest is shortfall: [x+' - x']^+ + [z - z+]^+ <= W (the capacity makes the
+    first smaller only): if y >= 0 there is no z, if y < 0 <= y+ they are at most y+ and -y, if both are below 0 there
+    is no charge. So a gap is used up by the shortfall that it causes. W does not depend on pi(x): dev - rise is a -
+    pi(x + e).
 
-    *Now.* The shortfall is at most Z_a = [a - x - w e_h]^+, the prior's, on whatever charge x+ >= 0, at most Z_h = [min(mu - w e_h, s + (v -
-    w) e_h)]^+ in this round and Z = s + (1 - w/v) (M - s) in any (s cut to M). With u = z - z+ <= min(W, Z_a) and
-    z+ <= min(Z_h, Z_a - u)
+    *Now.* The shortfall is at most Z_a = [a - x - w e_h]^+, the prior's, on whatever charge x+ >= 0, at most Z_h =
+    [min(mu - w e_h, s + (v - w) e_h)]^+ in this round and Z = s + (1 - w/v) (M - s) in any (s cut to M). With u = z -
+    z+ <= min(W, Z_a) and z+ <= min(Z_h, Z_a - u)
 
         c - c+ = u (u + 2 z+) <= P(u) := u (u + 2 min(Z_h, Z_a - u)),  which grows with u:  t_0 = P(min(W, Z_a)).
 

@@ -1,10 +1,10 @@
 """Try to break the promise: hostile noise, hostile policies, and what was nearly broken bred further.
 
-An episode is everything that nature draws and a *script*, what a hostile policy proposes. Both are patterns of extremes:
-held, mixed, switched in time, alternating, pulsed. So noise can hide a gap first and release it later, and a policy can
-save and strike. A guard moves an extreme proposal to the boundary of its safe set, so that scripts of extremes play on
-the boundary. Half of each batch is new; the other half are children of those episodes of the batch before that came
-nearest to breaking the promise: spliced in time, with single values drawn anew.
+An episode is everything that nature draws and a *script*, what a hostile policy proposes. Both are patterns of
+extremes: held, mixed, switched in time, alternating, pulsed. So noise can hide a gap first and release it later, and a
+policy can save and strike. A guard moves an extreme proposal to the boundary of its safe set, so that scripts of
+extremes play on the boundary. Half of each batch is new; the other half are children of those episodes of the batch
+before that came nearest to breaking the promise: spliced in time, with single values drawn anew.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BOUNDS: Mapping[str, tuple[str, ...]] = {
 @cache
 def systems(kind: str) -> dict[str, Env]:
     """The systems to attack, by what is special about them: the paper's parameters, and some that stress a bound."""
-    carbon = {
+    carbon: dict[str, Env] = {
         "the paper's": Carbon(),
         "drops much": Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
         "small cap": Carbon(backlog_max=4.0, efficiency_noise_max=0.5),
@@ -52,12 +52,12 @@ def systems(kind: str) -> dict[str, Env]:
             efficiency_noise_max=0.64, drop_rate_max=0.8, demand_max=60.0, backlog_max=200.0
         ),
     }
-    inference = {
+    inference: dict[str, Env] = {
         "the paper's": Inference(),
         "large slack": Inference(carbon_slack=4.0, capacity=2.0, discharge_rate_min=0.2),
         "no slack": Inference(carbon_slack=0.0, charge_rate_min=0.4, initial_charge=6.0),
     }
-    chosen: Mapping[str, Env] = {"carbon": carbon, "inference": inference}[kind]
+    chosen = {"carbon": carbon, "inference": inference}[kind]
     return {name: dataclasses.replace(env, context=("script",)) for name, env in chosen.items()}
 
 
@@ -203,7 +203,7 @@ def attack(
         parents = drawn[np.argsort(shares)[: batch // 10]]
         played += batch
         violations += int(np.sum(np.any(verdict.violations, axis=1)))
-        breaches += int(np.sum(run.breached))
+        breaches += int(np.count_nonzero(run.breached))
         broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
         report(batch)
@@ -247,7 +247,8 @@ def hostile_episodes(env: Env, count: int, rng: np.random.Generator, horizon: in
 def extremes(rng: np.random.Generator, low: float, high: float, shape: tuple[int, ...]) -> Array:
     """One of the two ends mostly, else something between."""
     pick = rng.choice(3, size=shape, p=[0.4, 0.4, 0.2])
-    return np.choose(pick, [np.full(shape, low), np.full(shape, high), rng.uniform(low, high, size=shape)])
+    between = rng.uniform(low, high, size=shape)
+    return np.where(pick == 0, low, np.where(pick == 1, high, between))
 
 
 def pattern(rng: np.random.Generator, shape: tuple[int, int], ends: Array) -> Array:

@@ -54,9 +54,9 @@ def command(
     """Try to break the promise of a certificate, and say how near it came.
 
     Noise at its worst corners (held, mixed, switched in time, so that gaps are hidden first and released later), demand
-    and renewables at their limits, policies that propose extremes, alternate, save and strike or propose rubbish; half of
-    each batch is bred from the episodes that came nearest to breaking the promise. Every round is audited against the
-    prior on the same draws. The same policies without the guard show that the attack is one. Besides the paper's
+    and renewables at their limits, policies that propose extremes, alternate, save and strike or propose rubbish; half
+    of each batch is bred from the episodes that came nearest to breaking the promise. Every round is audited against
+    the prior on the same draws. The same policies without the guard show that the attack is one. Besides the paper's
     parameters, systems are attacked whose parameters stress a bound. Exit code 1 if the promise was broken; with
     `--loosen`, if it was not.
 
