@@ -203,7 +203,7 @@ def attack(
         parents = drawn[np.argsort(shares)[: batch // 10]]
         played += batch
         violations += int(np.sum(np.any(verdict.violations, axis=1)))
-        breaches += int(np.count_nonzero(run.breached))
+        breaches += int(np.count_nonzero(np.asarray(run.breached)))
         broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
         report(batch)
@@ -248,7 +248,8 @@ def extremes(rng: np.random.Generator, low: float, high: float, shape: tuple[int
     """One of the two ends mostly, else something between."""
     pick = rng.choice(3, size=shape, p=[0.4, 0.4, 0.2])
     between = rng.uniform(low, high, size=shape)
-    return np.where(pick == 0, low, np.where(pick == 1, high, between))
+    values: Array = np.where(pick == 0, low, np.where(pick == 1, high, between))
+    return values
 
 
 def pattern(rng: np.random.Generator, shape: tuple[int, int], ends: Array) -> Array:
@@ -266,7 +267,8 @@ def pattern(rng: np.random.Generator, shape: tuple[int, int], ends: Array) -> Ar
             (rounds >= when) & (rounds < when + wide),
         ]
     )[rng.integers(5, size=count), np.arange(count)]
-    return np.where(second, ends[1][:, None], ends[0][:, None])
+    values: Array = np.where(second, ends[1][:, None], ends[0][:, None])
+    return values
 
 
 def bred(parents: Episodes, new: Episodes, rng: np.random.Generator) -> Episodes:
