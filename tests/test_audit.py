@@ -49,6 +49,15 @@ def test_a_tie_up_to_round_off_is_kept_and_a_little_more_is_not():
     assert audit(rounded, PRIOR[:1], CONTRACT).holds
 
 
+def test_a_small_cost_ties_up_to_the_round_off_of_large_ones():
+    """A shortfall of 0.01 from energies of 6 is off by 1e-15, its square by 2e-17: more than its own last digit."""
+    contract = Contract(lam=0.0, b=0.0, horizon=2)
+    small = (0.01 + 4e-15) ** 2
+    assert audit([[small, 36.0]], [[1e-4, 36.0]], contract).holds
+    assert not audit([[small, 0.0]], [[1e-4, 0.0]], contract).holds
+    assert not audit([[1e-4 + 1e-12, 36.0]], [[1e-4, 36.0]], contract).holds
+
+
 def test_a_cost_that_is_not_a_number_is_a_violation():
     verdict = audit([[0.0, math.nan, 0.0]], PRIOR[:1], CONTRACT)
     assert verdict.first_breach == (0, 2)

@@ -91,6 +91,45 @@ def test_train_online_shows_regret_and_leaves_every_explored_episode(tmp_path, m
     assert b"acrl/rewards/lam2-b2" in events
 
 
+def test_attack_keeps_the_promise_and_breaks_it_where_a_bound_is_loosened(tmp_path, monkeypatch, capsys):
+    from tether.experiments import attack
+
+    only = {"the paper's": attack.systems("inference")["the paper's"]}
+    monkeypatch.setattr(attack, "systems", lambda kind: only)
+    monkeypatch.setattr("tether.certificates.structured.SEARCH", 3)
+    small = (
+        "attack",
+        "inference",
+        "--lams",
+        "0",
+        "--bs",
+        "0.01",
+        "--episodes",
+        400,
+        "--batch",
+        200,
+        "--out",
+        tmp_path,
+    )
+    code, out, err = run(monkeypatch, capsys, *small)
+    assert code == 0, err
+    assert "kept in every round" in out
+    (found,) = json.loads((tmp_path / "results.json").read_text())["attacks"]
+    assert found["episodes"] == 400
+    assert found["violations"] == found["breaches"] == 0
+    assert found["unguarded"] > 0.3
+    code, out, err = run(monkeypatch, capsys, *small, "--loosen", "floor")
+    assert code == 0, err
+    assert "floor loosened by 0.05: found" in out
+    (found,) = json.loads((tmp_path / "results.json").read_text())["attacks"]
+    assert found["loosened"] == "floor"
+    assert found["worst_margin"] < 0.0
+    monkeypatch.setattr(attack.Loosened, "close", lambda self, *given: self.exact.close(*given))
+    code, out, _ = run(monkeypatch, capsys, *small, "--loosen", "floor", "--factor", "1.04")
+    assert code == 1
+    assert "NOT found" in out
+
+
 @pytest.mark.needs_data
 def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, shared, monkeypatch, capsys):
     folders = ("--paper", shared / "paper", "--data", shared / "data" / "carbon", "--out", tmp_path)
@@ -119,6 +158,16 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
     [
         (("reproduce", "carbon", "--lams", "-1"), "lam must be at least 0, got -1.0"),
         (("reproduce", "carbon", "--bs", "nan"), "b must be finite"),
+        (("attack", "cooling"), "system must be one of 'carbon', 'inference'"),
+        (
+            ("attack", "inference", "--loosen", "above"),
+            "--loosen must be one of 'now', 'later', 'floor', 'below'",
+        ),
+        (
+            ("attack", "carbon", "--certificate", "lipschitz", "--loosen", "now"),
+            "--loosen is for --certificate str",
+        ),
+        (("attack", "carbon", "--factor", "1"), "--factor must be greater than 1"),
         (("reproduce", "carbon", "--lams", "2,2"), "lams must be at least one and all different"),
         (("reproduce", "carbon", "--methods", "sac"), "method must be one of"),
         (("reproduce", "carbon", "--rules", "loose"), "rule must be one of"),

@@ -28,6 +28,9 @@ class Audit:
     round_off: float
     """Relative round-off of the costs as they came. Two compiled programs that compute the same costs can differ by
     that much, so that a cost above its bound by no more than this share of it is a tie, not a violation."""
+    magnitude: float
+    """The largest cost of all episodes, which takes part in a tie too. A small cost is often the square of a difference
+    of large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not its own."""
 
     @property
     def margins(self) -> NDArray[np.float64]:
@@ -37,7 +40,7 @@ class Audit:
     @property
     def violations(self) -> NDArray[np.bool_]:
         """[N, H] where the promise is broken; a cost that is not a number breaks it."""
-        return ~(self.margins >= -self.round_off * self.bounds)
+        return ~(self.margins >= -self.round_off * (self.bounds + self.magnitude))
 
     @property
     def violation_rate(self) -> float:
@@ -115,7 +118,10 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract) -> Audit:
     rounds = np.arange(1, contract.horizon + 1)
     bounds = contract.bound(np.cumsum(prior_costs, axis=1, dtype=np.float64), rounds)
     round_off = 64.0 * float(max(np.finfo(costs.dtype).eps, np.finfo(prior_costs.dtype).eps))
-    return Audit(contract, np.cumsum(costs, axis=1, dtype=np.float64), bounds, round_off)
+    magnitude = float(
+        max(np.max(each, where=np.isfinite(each), initial=0.0) for each in (costs, prior_costs))
+    )
+    return Audit(contract, np.cumsum(costs, axis=1, dtype=np.float64), bounds, round_off, magnitude)
 
 
 def _costs(name: str, run: Any, contract: Contract) -> NDArray[np.floating]:

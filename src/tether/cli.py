@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from tether import __version__, _validate
-from tether.experiments import bench_data, data_cli, estimate_cli, limit_cli, train_cli
+from tether.experiments import attack_cli, bench_data, data_cli, estimate_cli, limit_cli, train_cli
 
 if TYPE_CHECKING:
     from tether.experiments.bench import Measurement
@@ -47,6 +47,7 @@ app.command("limit")(limit_cli.command)
 app.command("estimate")(estimate_cli.command)
 reproduce.command("estimate")(estimate_cli.reproduce_command)
 bench.command("estimate")(estimate_cli.bench_command)
+app.command("attack")(attack_cli.command)
 
 console = Console()
 

@@ -236,7 +236,8 @@ class Guard:
         )
         if choice.breached and not self._state.breached:
             self._report(
-                self.round, f"the observation {observation!r} is not one that the certificate covers"
+                self.round,
+                f"the observation {observation!r} with the prior's action {prior!r} is not what the certificate covers",
             )
         action, breached = choice.action, choice.breached
         intervened = wish is None or not _equal(action, wish)

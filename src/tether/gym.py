@@ -7,6 +7,7 @@ that you trust and a certificate: the promise, and how much a deviation from the
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -20,7 +21,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from tether.certificates import Certificate
+from tether.certificates import Certificate, Structured
 from tether.guard import Decision, Guard, GuardMisuse, Reason
 from tether.projection import Norm
 
@@ -351,6 +352,10 @@ class _Keeper:
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
         self._space, self._prior = space, prior
         low, high = (bound.ravel().astype(np.float64) for bound in (space.low, space.high))
+        if isinstance(certificate, Structured):
+            # What is played is rounded to the box's digits.
+            resolution = max(certificate.resolution, float(np.finfo(space.dtype).eps))
+            certificate = dataclasses.replace(certificate, resolution=resolution)
         self.guard = Guard(certificate, self._ask_prior, low, high, norm)
         self.reset()
 

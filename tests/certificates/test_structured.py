@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 
@@ -13,134 +12,104 @@ import numpy as np
 import pytest
 
 import tether
-from structures import BOUNDS, SYSTEMS, corners, counterexamples, loosened
+from structures import counterexamples, guarded_costs, prior_costs, sequence_counterexamples
 from tether.certificates import Structured
-from tether.envs.base import namespace
+from tether.experiments.attack import BOUNDS, Loosened, attack, hostile, hostile_episodes, systems
 
-TIES = 1e-9
-"""What round-off may do to a bound; the certificate's own reserve is larger."""
-LOOSE = [(name, bound) for name, bounds in BOUNDS.items() for bound in bounds]
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_random_search_finds_no_counterexample_to_any_bound(name):
-    env = SYSTEMS[name]
-    broken = counterexamples(env, env.structure, np.random.default_rng(0))
-    assert all(worst <= TIES for worst in broken.values()), broken
-
-
-@pytest.mark.parametrize(("name", "bound"), LOOSE)
-def test_the_search_finds_a_counterexample_to_any_bound_loosened_by_five_percent(name, bound):
-    env = SYSTEMS[name]
-    broken = counterexamples(env, loosened(env.structure, bound), np.random.default_rng(1), 50_000)
-    assert broken[bound] > 0.01
-
-
-# Episodes with a script: how the proposal differs from the prior's action, as a share of it.
-SCRIPTED = {name: dataclasses.replace(SYSTEMS[name], context=("script",)) for name in ("carbon", "inference")}
-
-
-def hostile(observation, key):
-    """What the script says; absurd values become NaN and infinity."""
-    xp, script = namespace(observation), observation[4]
-    script = xp.where(script > 1e29, math.inf, xp.where(script < -1e29, math.nan, script))
-    demand, other = observation[0], observation[3]
-    return script * (demand + other + 1.0)
-
-
-def episodes_for(env, count, rng, horizon=24):
-    """Noise at its worst corners and the scripts of hostile policies."""
-    shape = (count, horizon)
-    series = {}
-    for name, (low, high) in env.limits().items():
-        worst = {"efficiency_noise": (0.7, 0.1), "discharge_rate": (0.1, 0.7), "charge_rate": (0.7, 0.1)}
-        series[name] = corners(rng, shape, low, min(high, 6.0), worst.get(name, (0.4, 0.4)))
-    rounds = np.arange(horizon)
-    strike = rng.integers(horizon, size=(count, 1))
-    # Too little work is what hurts the carbon system, too much the inference system.
-    bad, good = (0.0, 10.0) if isinstance(env, tether.envs.Carbon) else (10.0, 0.0)
-    follow = np.full(shape, 1.0)
-    kinds = np.stack(
-        [
-            np.full(shape, bad),
-            np.where(rounds < strike, good, bad) + 0.0 * follow,
-            np.where(rounds == strike, bad, 1.1),
-            np.where(rounds % 2 == strike % 2, bad, good),
-            rng.exponential(size=shape),
-            rng.choice([bad, good, 1e30, -1e30, 1e20], size=shape),
-        ]
-    )
-    series["script"] = kinds[rng.integers(len(kinds), size=count), np.arange(count)]
-    if "charge_rate" in series:
-        set_traps(env, series, rng)
-    return tether.data.Episodes(series)
-
-
-def set_traps(env, series, rng):
-    """In a third of the episodes: spend unseen what the battery would have kept, where it is missed most.
-
-    In one round the prior would keep just so much; in the next its own shortfall is the largest possible.
-    """
-    count, horizon = series["demand"].shape
-    trapped = np.flatnonzero(rng.uniform(size=count) < 1.0 / 3.0)[:, None]
-    kept = np.exp(rng.uniform(np.log(1e-3), np.log(0.3), size=trapped.shape))
-    due = (env.demand_max - math.sqrt(env.carbon_slack)) / env.structure.charge_rate
-    first, second = np.arange(0, horizon, 2)[None, :], np.arange(1, horizon, 2)[None, :]
-    series["demand"][trapped, first], series["demand"][trapped, second] = 3.0, env.demand_max
-    series["renewables"][trapped, first] = (3.0 + kept) / env.charge_rate_min
-    series["renewables"][trapped, second] = due
-    series["charge_rate"][trapped, np.arange(horizon)[None, :]] = env.charge_rate_min
-    series["discharge_rate"][trapped, np.arange(horizon)[None, :]] = 1.0
-    series["script"][trapped, first], series["script"][trapped, second] = 10.0, -1e30
-
-
+SYSTEMS = {(kind, name): env for kind in BOUNDS for name, env in systems(kind).items()}
+PAPERS = {kind: systems(kind)["the paper's"] for kind in BOUNDS}
+LOOSE = [(kind, bound) for kind, bounds in BOUNDS.items() for bound in bounds]
 CONTRACTS = ((0.0, 2.0), (2.0, 0.3), (10.0, 6.0), (0.0, 0.01), (0.0, 0.0))
+PLAIN = {"carbon": tether.envs.Carbon(), "inference": tether.envs.Inference()}
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+"""Where compiling would take most of the time."""
+FLOAT32 = float(np.finfo(np.float32).eps)
 
 
-@functools.cache
-def attack(name):
-    """Many hostile episodes; the same ones for each test, so that one program serves them."""
-    return episodes_for(SCRIPTED[name], 40_000, np.random.default_rng(2))
+@pytest.mark.parametrize(("kind", "name"), SYSTEMS)
+def test_random_search_finds_no_counterexample_to_any_bound(kind, name):
+    env = SYSTEMS[kind, name]
+    ties = 1e-11 * env.structure.scale  # of round-off; the certificate's own reserve is larger
+    for search in (counterexamples, sequence_counterexamples):
+        broken = search(env, env.structure, np.random.default_rng(0))
+        assert all(worst <= ties for worst in broken.values()), broken
 
 
-@pytest.mark.parametrize("name", SCRIPTED)
-def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do(name):
-    env = SCRIPTED[name]
-    episodes = attack(name)
-    prior = tether.rollout(env, env.prior, episodes, record="outcomes")
-    unguarded = tether.rollout(env, hostile, episodes, record="outcomes")
+@pytest.mark.parametrize(("kind", "bound"), LOOSE)
+def test_the_search_finds_a_counterexample_to_any_bound_loosened_by_five_percent(kind, bound):
+    env = PAPERS[kind]
+    broken = counterexamples(env, Loosened(env.structure, bound), np.random.default_rng(1), 50_000)
+    assert broken[bound] > 0.01
+    broken = sequence_counterexamples(env, Loosened(env.structure, bound), np.random.default_rng(1))
+    assert broken[bound] > 0.001
+
+
+@pytest.mark.parametrize("kind", PAPERS)
+def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do(kind):
+    env = PAPERS[kind]
     for lam, b in CONTRACTS:
         contract = env.contract(lam, b)
-        assert tether.audit(unguarded, prior, contract).violation_rate > 0.3
-        run = tether.rollout(env, hostile, episodes, Structured(contract, env.structure))
-        assert not np.any(run.breached)
-        if contract.earned == 0.0:
-            assert (
-                np.max(run.deviations) < 1e-12
-            )  # the prior itself: costs are those of another program, up to round-off
-            continue
-        verdict = tether.audit(run, prior, contract)
-        assert verdict.holds, f"lam={lam}, b={b}: {verdict}"
-        assert np.min(verdict.margins / verdict.bounds) < 1e-6  # nothing is kept by being timid
+        found = attack(kind, env, Structured(contract, env.structure), 4_000, 0, batch=2_000)
+        assert found.violations == found.breaches == 0, found
+        assert found.unguarded > 0.3
+        if contract.earned > 0.0:
+            assert found.nearest < 1e-6  # nothing is kept by being timid
 
 
-# A gap below enters the carbon system's costs only through the tenth of it that can turn around: 5 % of that has not
-# broken the promise in any episode found so far. The search above does find it.
+EDGES = [
+    tether.Contract(0.0, 0.01, 24),
+    tether.Contract(1.0, 0.0, 24),
+    tether.Contract(0.5, 0.1, 1),
+    tether.Contract(0.0, 1e-6, 60),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), SYSTEMS)
+def test_the_promise_holds_at_the_edges_of_contracts_without_a_cost_floor_and_in_float32(kind, name):
+    env = SYSTEMS[kind, name]
+    for contract in EDGES:
+        count = 60 if contract.horizon == 60 else 500
+        episodes = hostile_episodes(env, count, np.random.default_rng(3), contract.horizon)
+        prior = prior_costs(env, episodes)
+        costs, breached = guarded_costs(env, Structured(contract, env.structure), episodes)
+        assert tether.audit(costs, prior, contract).holds
+        assert not np.any(breached)
+    # Less than the round-off of the plant itself cannot be promised.
+    contract = env.contract(0.0, max(0.01, 1e-5 * env.structure.scale))
+    episodes = hostile_episodes(env, 1_500, np.random.default_rng(4))
+    coarse = Structured(contract, env.structure, resolution=FLOAT32)
+    costs, breached = guarded_costs(env, coarse, episodes, to_float32)
+    assert tether.audit(costs, prior_costs(env, episodes), contract).holds
+    assert not np.any(breached)
+
+
+def to_float32(values):
+    """As a float32 interface would hand it over, the number type no longer to be seen."""
+    return np.asarray(values).astype(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", PAPERS)
+def test_without_its_resolution_a_float32_plant_breaks_the_promise(kind):
+    env = PAPERS[kind]
+    contract = env.contract(0.0, 0.01)
+    episodes = hostile_episodes(env, 3_000, np.random.default_rng(4))
+    costs, breached = guarded_costs(env, Structured(contract, env.structure), episodes, to_float32)
+    verdict = tether.audit(costs[~breached], prior_costs(env, episodes)[~breached], contract)
+    assert not verdict.holds  # where the guard has not noticed that something is wrong
+
+
+# A gap below the prior in the carbon system is not caught here: see "Where it is not sharp" in `CarbonStructure`. The
+# search above does find it.
 ATTACKED = [pair for pair in LOOSE if pair != ("carbon", "below")]
 
 
-@pytest.mark.parametrize(("name", "bound"), ATTACKED)
-def test_any_bound_loosened_by_five_percent_breaks_the_promise(name, bound, monkeypatch):
-    monkeypatch.setattr(
-        "tether.certificates.structured.SEARCH", 4
-    )  # near enough to the edge, and quicker to compile
-    env = SCRIPTED[name]
-    episodes = episodes_for(env, 10_000, np.random.default_rng(3))
-    prior = tether.rollout(env, env.prior, episodes, record="outcomes")
+@pytest.mark.parametrize(("kind", "bound"), ATTACKED)
+def test_any_bound_loosened_by_five_percent_breaks_the_promise(kind, bound):
+    env = PAPERS[kind]
     contract = env.contract(0.0, 0.01)
-    certificate = Structured(contract, loosened(env.structure, bound))
-    verdict = tether.audit(tether.rollout(env, hostile, episodes, certificate), prior, contract)
-    assert verdict.violation_rate > 0.001
+    episodes = hostile_episodes(env, 2_000, np.random.default_rng(3))
+    costs, _ = guarded_costs(env, Structured(contract, Loosened(env.structure, bound)), episodes)
+    assert tether.audit(costs, prior_costs(env, episodes), contract).violation_rate > 0.005
 
 
 def online(env, episodes, i, guard):
@@ -156,10 +125,10 @@ def online(env, episodes, i, guard):
         yield decision, observation, before, cost
 
 
-@pytest.mark.parametrize("name", SCRIPTED)
-def test_the_online_guard_and_the_compiled_rollout_decide_alike(name):
-    env = SCRIPTED[name]
-    episodes = attack(name)
+@pytest.mark.parametrize("kind", PAPERS)
+def test_the_online_guard_and_the_compiled_rollout_decide_alike(kind):
+    env = PAPERS[kind]
+    episodes = hostile_episodes(env, 2_000, np.random.default_rng(2))
     certificate = Structured(env.contract(0.5, 1.0), env.structure)
     run = tether.rollout(env, hostile, episodes, certificate)
     for i in range(12):
@@ -171,11 +140,11 @@ def test_the_online_guard_and_the_compiled_rollout_decide_alike(name):
     assert np.max(run.deviations) > 0.1
 
 
-@pytest.mark.parametrize("name", SCRIPTED)
-def test_the_prior_stays_safe_whatever_was_played(name):
+@pytest.mark.parametrize("kind", PAPERS)
+def test_the_prior_stays_safe_whatever_was_played(kind):
     """The lemma of recursive feasibility, with its inequality written out."""
-    env = SCRIPTED[name]
-    episodes = episodes_for(env, 40, np.random.default_rng(5))
+    env = PAPERS[kind]
+    episodes = hostile_episodes(env, 40, np.random.default_rng(5))
     for i, (lam, b) in enumerate(CONTRACTS * 8):
         contract = env.contract(lam, b)
         guard = tether.Guard(Structured(contract, env.structure), env.prior, env.low, env.high)
@@ -195,8 +164,8 @@ def test_the_prior_stays_safe_whatever_was_played(name):
     [("carbon", 0.5, (4.0, 2.0, 0.0, 1.0)), ("inference", 6.0, (5.0, 1.0, 0.0, 2.0))],
 )
 def test_at_the_boundary_the_gradient_is_that_of_the_boundary(name, wish, seen, monkeypatch):
-    monkeypatch.setattr("tether.certificates.structured.SEARCH", 5)
-    env = SYSTEMS[name]
+    monkeypatch.setattr("tether.certificates.structured.SEARCH", 4)
+    env = PLAIN[name]
     certificate = Structured(env.contract(0.5, 0.5), env.structure)
 
     def action(demand, other, surplus, wish):
@@ -208,7 +177,7 @@ def test_at_the_boundary_the_gradient_is_that_of_the_boundary(name, wish, seen, 
 
     with jax.enable_x64(True):
         at = [jnp.asarray(number) for number in (seen[0], seen[3], 0.3, wish)]
-        compiled = jax.jit(jax.value_and_grad(action, argnums=(0, 1, 2, 3)))
+        compiled = jax.jit(jax.value_and_grad(action, argnums=(0, 1, 2, 3)), compiler_options=QUICKLY)
         played, slopes = compiled(*at)
         assert played != wish
         for i, slope in enumerate(slopes):
@@ -221,7 +190,7 @@ def test_at_the_boundary_the_gradient_is_that_of_the_boundary(name, wish, seen, 
 
 
 def carbon_guard():
-    env = SYSTEMS["carbon"]
+    env = tether.envs.Carbon()
     return tether.Guard(Structured(env.contract(2.0, 2.0), env.structure), env.prior, low=0.0)
 
 
@@ -230,7 +199,9 @@ def test_a_saved_guard_goes_on_with_identical_decisions_in_the_middle_of_a_round
     guard.act([4.0, 2.0, 0.0, 0.0], 0.0)
     guard.observe(3.0)
     guard.act([3.0, 2.0, 0.0, 1.0], 0.0)
-    copy = tether.Guard.from_state_dict(json.loads(json.dumps(guard.state_dict())), SYSTEMS["carbon"].prior)
+    copy = tether.Guard.from_state_dict(
+        json.loads(json.dumps(guard.state_dict())), tether.envs.Carbon().prior
+    )
     for each in (guard, copy):
         each.observe(2.0)
     decision = guard.act([3.0, 2.0, 0.0, 0.6], 0.0)
@@ -247,20 +218,86 @@ def test_what_the_structure_rules_out_is_a_breach_and_leaves_the_prior():
     assert guard.act([4.0, 2.0, 0.0, 15.0], 0.0).reason == tether.Reason.BREACH
     for strange in ([7.0, 2.0, 0.0, 0.0], [4.0, 2.0, 0.0, -1.0], [4.0, 2.0, 0.0, 16.0]):
         guard = carbon_guard()
-        with pytest.warns(tether.AssumptionBreach, match="not one that the certificate covers"):
+        with pytest.warns(tether.AssumptionBreach, match="not what the certificate covers"):
             decision = guard.act(strange, 0.0)
         assert decision.action == decision.prior_action
         assert guard.breach is not None
 
 
+def test_a_prior_that_is_not_the_structures_own_is_a_breach():
+    env = tether.envs.Carbon()
+    certificate = Structured(env.contract(2.0, 2.0), env.structure)
+    for prior in (lambda seen: env.prior(seen) * (1.0 + 1e-6), lambda seen: 5.0):
+        guard = tether.Guard(certificate, prior, low=0.0)
+        with pytest.warns(tether.AssumptionBreach, match="with the prior's action"):
+            decision = guard.act([3.0, 2.0, 0.0, 0.3], 0.0)
+        assert decision.action == decision.prior_action
+
+
+def test_observations_in_float32_are_taken_for_what_they_are():
+    """At the edge of a range they may be rounded to beyond it, and the reserve is that of float32."""
+    env = tether.envs.Inference(demand_max=5.3, capacity=2.3)
+    seen = np.array([5.3, 1.0, 0.0, 2.3], dtype=np.float32)
+    assert float(seen[0]) > 5.3
+    certificate = Structured(env.contract(0.0, 0.5), env.structure)
+    decisions = {}
+    for name, each in (
+        ("float32", seen),
+        ("numbers", list(seen)),
+        ("float64", np.array([5.3, 1.0, 0.0, 2.3])),
+    ):
+        guard = tether.Guard(certificate, env.prior, env.low, env.high)
+        decisions[name] = guard.act(each, 6.0)
+        assert guard.breach is None
+    coarse = tether.Guard(dataclasses.replace(certificate, resolution=FLOAT32), env.prior, env.low, env.high)
+    assert decisions["float32"].action == decisions["numbers"].action < decisions["float64"].action
+    assert coarse.act([5.3, 1.0, 0.0, 2.3], 6.0).action == pytest.approx(
+        decisions["float32"].action, abs=1e-6
+    )
+
+
+def test_a_box_of_float32_actions_sets_the_resolution():
+    import gymnasium
+
+    import tether.envs.gym
+    import tether.gym
+
+    env = gymnasium.make("tether/Carbon-v0", draws=3)
+    system = env.unwrapped.system
+    certificate = Structured(system.contract(2.0, 2.0), system.structure)
+    assert tether.gym.Guarded(env, certificate, system.prior).guard.certificate.resolution < 1e-15
+    env.action_space = gymnasium.spaces.Box(0.0, 27.0, (1,), np.float32)
+    guarded = tether.gym.Guarded(env, certificate, system.prior)
+    assert guarded.guard.certificate.resolution == FLOAT32
+    guarded.reset(seed=0)
+    for _ in range(24):
+        report = guarded.step([0.0])[4]["tether"]
+        assert report["breach"] is None
+    assert report["counts"]["too far"] > 0
+
+
+def test_doing_more_than_the_prior_costs_nothing_and_is_safe():
+    env = tether.envs.Carbon()
+    guard = tether.Guard(Structured(env.contract(0.0, 0.5), env.structure), env.prior, low=0.0)
+    assert guard.act([4.0, 2.0, 0.0, 0.0], 9.0).action == 9.0
+
+
 def test_a_structure_is_checked_and_described():
-    env = SYSTEMS["carbon"]
+    env = tether.envs.Carbon()
     with pytest.raises(TypeError, match=r"system must be a tether\.certificates\.Structure"):
         Structured(env.contract(1.0, 1.0), env.sensitivity)
     with pytest.raises(ValueError, match="gaps must shrink"):
         _ = dataclasses.replace(env, efficiency=0.5, efficiency_noise_max=0.5).structure
+    for name, value in (("efficiency", 0.0), ("demand_max", math.nan), ("drop_rate_max", -0.1)):
+        with pytest.raises(ValueError, match=name):
+            dataclasses.replace(env.structure, **{name: value})
+    for name, value in (("charge_rate", 0.5), ("discharge_rate_min", 1.1), ("slack", -1.0)):
+        with pytest.raises(ValueError, match=name):
+            dataclasses.replace(tether.envs.Inference().structure, **{name: value})
+    with pytest.raises(ValueError, match="resolution must be at least 0"):
+        Structured(env.contract(1.0, 1.0), env.structure, resolution=-1.0)
     for system in SYSTEMS.values():
-        certificate = Structured(system.contract(1.0, 1.0), system.structure)
+        certificate = Structured(system.contract(1.0, 1.0), system.structure, 1e-7)
         assert tether.certificates.certificate_from_dict(certificate.to_dict()) == certificate
 
 
@@ -268,8 +305,8 @@ def test_a_structure_is_checked_and_described():
 def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch):
     from tether.learn.rollout import play
 
-    monkeypatch.setattr("tether.certificates.structured.SEARCH", 2)
-    env = SYSTEMS[name]
+    monkeypatch.setattr("tether.certificates.structured.SEARCH", 1)
+    env = PLAIN[name]
     episodes = getattr(tether.data, f"synthetic_{name}")(0, 50)
     drawn = {key: jnp.asarray(np.swapaxes(episodes[key], 0, 1)) for key in env.drawn_names}
     certificate = Structured(env.contract(0.5, 0.5), env.structure)
@@ -278,5 +315,7 @@ def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch
         policy = jax.tree_util.Partial(lambda share, seen, key: share * (seen[0] + seen[3]), share)
         return jnp.mean(play(env, policy, drawn, certificate, jnp.uint32(0), "outcomes")["rewards"])
 
-    slope = jax.jit(jax.grad(reward))
-    assert all(np.isfinite(slope(share)) for share in (0.3, 1.0, 3.0))
+    slope = jax.jit(jax.grad(reward), compiler_options=QUICKLY)
+    slopes = [float(slope(share)) for share in (0.3, 1.0, 3.0)]
+    assert all(np.isfinite(slopes))
+    assert any(slope != 0.0 for slope in slopes)

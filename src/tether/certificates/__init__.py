@@ -34,4 +34,4 @@ def certificate_from_dict(description: dict[str, Any]) -> Certificate:
         return LipschitzCertificate.from_dict(description)
     numbers = dict(description["system"])
     system = STRUCTURES[numbers.pop("kind")](**numbers)
-    return Structured(Contract(**description["contract"]), system)
+    return Structured(Contract(**description["contract"]), system, description["resolution"])

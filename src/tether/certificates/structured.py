@@ -15,7 +15,8 @@ the action is safe at round h iff, for every n from 0 to H - h,
 
 **Sound** if the structure is *consistent*: for the action played, every outcome of the noise, and every n,
 
-    (1)  c_h - floor_h <= t_0                           what is seen is no worse than what was feared;
+    (1)  c_h - floor_h <= t_0                           what is seen is no worse than what was feared (`update` sees to
+                                                        it: by (3) c_h - t_0 is a floor too, and the larger one counts);
     (2)  c_h - floor_h + t_n(next) <= t_{n+1}           `next`: the prior's action at h+1, with the gaps after the step;
          c_h - floor_h + t_K(next) <= t_K               (for n = K there is nothing beyond);
     (3)  the sums above really are bounded by t_n, floor_h <= c+_h, and the gaps after the step hold.
@@ -33,6 +34,12 @@ away from the prior's along a line, the safe set is star-shaped around it and th
 the largest safe share t of the way to the proposal; if they do, what it plays is still safe, because (*) is checked for
 the very action that is played.
 
+**Round-off.** The bounds speak of real numbers. What the guard is told and what it computes with is off by a relative
+epsilon: that of the number type, of the observation (a float32 environment under a float64 guard) or the `resolution`
+of the certificate, whichever is largest. Each round may move both sides of (*) by a few epsilon of the costs involved,
+so (*) keeps a reserve: sqrt(epsilon)/16, or 4 epsilon (H + 16) if that is more, of everything that was added up and of
+the structure's `scale`. What the structure concludes from a cost (`close`) is widened by 64 epsilon of the state.
+
 Everything is written against an array namespace `xp`, as in `tether.certificates.lipschitz`. The structures of the
 paper's systems are in `tether.certificates.systems`.
 """
@@ -48,7 +55,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tether import _scalar
+from tether import _scalar, _validate
 from tether.certificates.choice import Choice
 from tether.contract import Contract
 from tether.projection import Norm, length
@@ -104,6 +111,10 @@ class Structure(ABC):
     def admits(self, seen: tuple[Any, ...], xp: Any) -> Any:
         """Whether what was read is within the ranges for which the bounds hold."""
 
+    def agrees(self, seen: tuple[Any, ...], prior: Any, epsilon: Any, xp: Any) -> Any:  # noqa: ARG002
+        """Whether `prior` is, up to round-off, the action of the prior that the bounds are about; True if unknown."""
+        return True
+
     @abstractmethod
     def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
         """The gaps, with what seeing the state adds; never larger."""
@@ -115,8 +126,8 @@ class Structure(ABC):
         """The bounds for `action`, where the prior would play `prior`."""
 
     @abstractmethod
-    def close(self, step: tuple[Any, ...], cost: Any, epsilon: float, xp: Any) -> tuple[Any, tuple[Any, ...]]:
-        """(floor, gaps of the next round) once the cost is seen; `epsilon` is the number type's round-off."""
+    def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
+        """(floor, gaps of the next round) once the cost is seen; `epsilon` is the relative round-off of both."""
 
     @abstractmethod
     def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:
@@ -151,6 +162,8 @@ class Opened(NamedTuple):
     """Rounds left, this one included."""
     breached: Any
     """Whether only the prior is safe."""
+    epsilon: Any
+    """Relative round-off of what is seen and computed in this round."""
 
 
 class Taken(NamedTuple):
@@ -163,7 +176,9 @@ class Taken(NamedTuple):
     step: tuple[Any, ...]
     """See `Exposure`."""
     breached: Any
-    """Whether the observation was outside what the structure covers."""
+    """Whether the observation or the prior's action was not what the structure covers."""
+    epsilon: Any
+    """See `Opened`."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +188,8 @@ class Structured:
     Args:
         contract: The promise.
         system: What is known of the system, such as `tether.envs.Carbon().structure`.
+        resolution: Relative round-off of the observations, actions and costs at the plant, if it is larger than that of
+            the numbers that the guard is given: 1.2e-7 for a plant in float32 whose numbers come as float64.
 
     Example:
         >>> import tether
@@ -186,6 +203,7 @@ class Structured:
 
     contract: Contract
     system: Structure
+    resolution: float = 0.0
 
     feature_names: ClassVar[tuple[str, ...]] = ("slack", "gap above", "gap below", "rounds left")
 
@@ -194,6 +212,7 @@ class Structured:
             raise TypeError(f"contract must be a tether.Contract, got {self.contract!r}")
         if not isinstance(self.system, Structure):
             raise TypeError(f"system must be a tether.certificates.Structure, got {self.system!r}")
+        _validate.number("resolution", self.resolution, minimum=0.0)
 
     @property
     def scalar(self) -> bool:
@@ -208,11 +227,16 @@ class Structured:
     def open(self, state: Any, observation: Any, xp: Any = np) -> Opened:
         """Begin a round with what is seen, [o] as the system's environment gives it."""
         seen = self.system.read(observation)
+        epsilon = max(self.resolution, *(_epsilon(number) for number in (state.surplus, *seen)))
         if xp is _scalar:
             seen = tuple(float(each) for each in seen)
-        breached = xp.logical_or(state.breached, xp.logical_not(self.system.admits(seen, xp)))
+        # What is at the edge of its range may have been rounded to beyond it.
+        inward = tuple(each * (1.0 - epsilon) for each in seen)
+        breached = xp.logical_or(state.breached, xp.logical_not(self.system.admits(inward, xp)))
         gaps = self.system.refine(state.gaps, seen, xp)
-        return Opened(seen, gaps, self._base(state), self.contract.horizon - state.rounds, breached)
+        unit = self._unit_round_off(epsilon, xp)
+        slack = state.surplus + state.rounds * self.contract.b * (1.0 - unit) - unit * state.magnitude
+        return Opened(seen, gaps, slack, self.contract.horizon - state.rounds, breached, epsilon)
 
     def features(self, opened: Any, xp: Any = np) -> tuple[Any, ...]:
         """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below, rounds left).
@@ -259,14 +283,16 @@ class Structured:
                 least = xp.minimum(least, slack)
             return -least
 
+        known = self.system.agrees(opened.seen, prior, opened.epsilon, xp)
+        breached = xp.logical_or(opened.breached, xp.logical_not(known))
         inputs = (opened, prior, wish)
-        share = xp.where(opened.breached, 0.0, largest_share(excess, inputs, xp))
+        share = xp.where(breached, 0.0, largest_share(excess, inputs, xp))
         action = point(prior, wish, share)
         exposure = self._exposure(opened, prior, action, xp)
         margin = self._slacks(opened, exposure, xp)[0]
         deviation = length(action - prior, norm, xp)
-        taken = Taken(exposure.totals[0], exposure.ceiling, exposure.step, opened.breached)
-        return Choice(action, deviation, deviation, margin, taken, opened.breached)
+        taken = Taken(exposure.totals[0], exposure.ceiling, exposure.step, breached, opened.epsilon)
+        return Choice(action, deviation, deviation, margin, taken, breached)
 
     def accepts(self, cost: Any, xp: Any = np) -> Any:
         """Whether a cost is one that the contract allows at all: finite and not below the floor."""
@@ -275,11 +301,11 @@ class Structured:
     def update(self, state: Any, taken: Any, cost: Any, xp: Any = np) -> StructuredState:
         """Close a round in which an action was `taken` and `cost` was seen."""
         contract = self.contract
-        unit = self._unit_round_off(state.surplus)
+        unit = self._unit_round_off(taken.epsilon, xp)
         possible = cost <= taken.ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
         accepted = xp.logical_and(self.accepts(cost, xp), possible)
         cost = xp.where(accepted, cost, contract.cost_floor)
-        floor, gaps = self.system.close(taken.step, cost, _epsilon(state.surplus), xp)
+        floor, gaps = self.system.close(taken.step, cost, taken.epsilon, xp)
         floor = xp.maximum(xp.maximum(floor, cost - taken.now), contract.cost_floor)
         surplus = state.surplus + (1.0 + contract.lam) * floor - cost
         magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + taken.now
@@ -293,6 +319,7 @@ class Structured:
             "kind": "structured",
             "contract": asdict(self.contract),
             "system": {"kind": system.kind, **asdict(system)},
+            "resolution": self.resolution,
         }
 
     def restore(self, state: dict[str, Any], taken: Any) -> tuple[StructuredState, Taken | None]:
@@ -300,20 +327,15 @@ class Structured:
         restored = StructuredState(**{**state, "gaps": tuple(state["gaps"])})
         if taken is None:
             return restored, None
-        now, ceiling, step, breached = taken
-        return restored, Taken(now, ceiling, tuple(step), breached)
-
-    def _base(self, state: Any) -> Any:
-        """S_h + (h - 1) b, rounded inward, cost units."""
-        unit = self._unit_round_off(state.surplus)
-        return state.surplus + state.rounds * self.contract.b * (1.0 - unit) - unit * state.magnitude
+        now, ceiling, step, breached, epsilon = taken
+        return restored, Taken(now, ceiling, tuple(step), breached, epsilon)
 
     def _exposure(self, opened: Opened, prior: Any, action: Any, xp: Any) -> Exposure:
         return self.system.exposure(opened.gaps, opened.seen, prior, action, xp)
 
     def _slacks(self, opened: Opened, exposure: Exposure, xp: Any) -> list[Any]:
         """What (*) leaves for each n, cost units, rounded inward; infinite for rounds beyond the horizon."""
-        unit = self._unit_round_off(opened.slack)
+        unit = self._unit_round_off(opened.epsilon, xp)
         earned = self.contract.earned * (1.0 - unit)
         base = opened.slack - unit * exposure.ceiling
         return [
@@ -321,10 +343,9 @@ class Structured:
             for n, total in enumerate(exposure.totals)
         ]
 
-    def _unit_round_off(self, number: Any) -> float:
+    def _unit_round_off(self, epsilon: Any, xp: Any) -> Any:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""
-        epsilon = _epsilon(number)
-        return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)
+        return xp.maximum(4.0 * epsilon * (self.contract.horizon + 16.0), epsilon**0.5 / 16.0)
 
 
 def largest_share(excess: Callable[[Any, Any], Any], inputs: Any, xp: Any) -> Any:
@@ -387,4 +408,8 @@ def _frozen(values: Any, xp: Any) -> Any:
 
 
 def _epsilon(number: Any) -> float:
-    return float(np.finfo(number.dtype).eps) if hasattr(number, "dtype") else sys.float_info.epsilon
+    """The relative round-off of a number's type; one that is not known counts as float32."""
+    dtype = getattr(number, "dtype", None)
+    if dtype is None or getattr(dtype, "kind", None) in ("i", "u", "b"):
+        return sys.float_info.epsilon
+    return float(np.finfo(dtype if isinstance(dtype, np.dtype) else np.float32).eps)

@@ -39,4 +39,4 @@ _register(
     fixed=("input_mean", "input_scale", "center", "low", "high", "scalar", "memory", "inside"),
 )
 _register(LipschitzCertificate, numbers=("contract", "bounds"), fixed=("rule",))
-_register(Structured, numbers=("contract",), fixed=("system",))
+_register(Structured, numbers=("contract",), fixed=("system", "resolution"))

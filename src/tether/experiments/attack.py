@@ -1,0 +1,310 @@
+"""Try to break the promise: hostile noise, hostile policies, and what was nearly broken bred further.
+
+An episode is everything that nature draws and a *script*, what a hostile policy proposes. Both are patterns of
+extremes: held, mixed, switched in time, alternating, pulsed. So noise can hide a gap first and release it later, and a
+policy can save and strike. A guard moves an extreme proposal to the boundary of its safe set, so that scripts of
+extremes play on the boundary. Half of each batch is new; the other half are children of those episodes of the batch
+before that came nearest to breaking the promise: spliced in time, with single values drawn anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tether.audit import audit
+from tether.certificates import Certificate, LipschitzCertificate, Structured
+from tether.certificates.structured import Exposure, Structure
+from tether.contract import Contract
+from tether.data import Episodes
+from tether.envs import Carbon, Env, Inference
+from tether.envs.base import namespace
+from tether.learn.rollout import Precision, rollout
+
+Array = NDArray[np.float64]
+
+BATCH = 10_000
+"""Episodes that are played at a time, in one compiled program."""
+NAN, INFINITE = -1e30, 1e30
+"""Script values that stand for what is not a number and for infinity."""
+BOUNDS: Mapping[str, tuple[str, ...]] = {
+    "carbon": ("now", "later", "floor", "above", "below"),
+    "inference": ("now", "later", "floor", "below"),
+}
+"""By a structure's kind, the bounds that `Loosened` can loosen."""
+
+
+@cache
+def systems(kind: str) -> dict[str, Env]:
+    """The systems to attack, by what is special about them: the paper's parameters, and some that stress a bound."""
+    carbon: dict[str, Env] = {
+        "the paper's": Carbon(),
+        "drops much": Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
+        "small cap": Carbon(backlog_max=4.0, efficiency_noise_max=0.5),
+        "slow to forget": Carbon(
+            efficiency_noise_max=0.64, drop_rate_max=0.8, demand_max=60.0, backlog_max=200.0
+        ),
+    }
+    inference: dict[str, Env] = {
+        "the paper's": Inference(),
+        "large slack": Inference(carbon_slack=4.0, capacity=2.0, discharge_rate_min=0.2),
+        "no slack": Inference(carbon_slack=0.0, charge_rate_min=0.4, initial_charge=6.0),
+    }
+    chosen = {"carbon": carbon, "inference": inference}[kind]
+    return {name: dataclasses.replace(env, context=("script",)) for name, env in chosen.items()}
+
+
+@dataclass(frozen=True)
+class Loosened(Structure):
+    """A structure of which one bound claims too much: divided by `factor`, or times it for the floor."""
+
+    kind: ClassVar[str] = "loosened"
+
+    exact: Structure
+    bound: str
+    """One of `BOUNDS`: `now` is t_0, `later` the other t_n, `above` and `below` are the first and the last gap."""
+    factor: float = 1.05
+
+    @property
+    def low(self) -> float:
+        """As it was."""
+        return self.exact.low
+
+    @property
+    def high(self) -> float:
+        """As it was."""
+        return self.exact.high
+
+    @property
+    def scale(self) -> float:
+        """As it was."""
+        return self.exact.scale
+
+    def start(self, zero: Any) -> tuple[Any, ...]:
+        """As it was."""
+        return self.exact.start(zero)
+
+    def read(self, observation: Any) -> tuple[Any, ...]:
+        """As it was."""
+        return self.exact.read(observation)
+
+    def admits(self, seen: tuple[Any, ...], xp: Any) -> Any:
+        """As it was."""
+        return self.exact.admits(seen, xp)
+
+    def agrees(self, seen: tuple[Any, ...], prior: Any, epsilon: Any, xp: Any) -> Any:
+        """As it was."""
+        return self.exact.agrees(seen, prior, epsilon, xp)
+
+    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """As it was."""
+        return self.exact.refine(gaps, seen, xp)
+
+    def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:
+        """As it was."""
+        return self.exact.felt(gaps, xp)
+
+    def exposure(
+        self, gaps: tuple[Any, ...], seen: tuple[Any, ...], prior: Any, action: Any, xp: Any
+    ) -> Exposure:
+        """With `now` or `later` too small, if that is the bound."""
+        exact = self.exact.exposure(gaps, seen, prior, action, xp)
+        first, *rest = exact.totals
+        if self.bound == "now":
+            first = first / self.factor
+        if self.bound == "later":
+            rest = [each / self.factor for each in rest]
+        return exact._replace(totals=(first, *rest))
+
+    def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
+        """With the floor too large, or a gap too small, if that is the bound."""
+        floor, gaps = self.exact.close(step, cost, epsilon, xp)
+        if self.bound == "floor":
+            floor = floor * self.factor
+        if self.bound == "above":
+            gaps = (gaps[0] / self.factor, *gaps[1:])
+        if self.bound == "below":
+            gaps = (*gaps[:-1], gaps[-1] / self.factor)
+        return floor, gaps
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an attack on one system under one contract came to."""
+
+    system: str
+    lam: float
+    b: float
+    episodes: int
+    """Guarded episodes that were played."""
+    violations: int
+    """Those in which the promise was broken in some round."""
+    worst_margin: float
+    """Smallest bound minus cost, cost units; negative where the promise was broken."""
+    nearest: float
+    """The same as a share of the bound: how near to it the attack came."""
+    unguarded: float
+    """Share of the same episodes in which the same policy breaks the promise without a guard."""
+    breaches: int
+    """Episodes in which the guard took something for an assumption breach; none is one."""
+
+
+def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor: float) -> Certificate:
+    """The certificate that is attacked; `loosen` is one of `BOUNDS`."""
+    if kind == "lipschitz":
+        return LipschitzCertificate(contract, env.sensitivity)
+    return Structured(contract, env.structure if loosen is None else Loosened(env.structure, loosen, factor))
+
+
+def attack(
+    name: str,
+    env: Env,
+    certificate: Certificate,
+    episodes: int,
+    seed: int,
+    *,
+    batch: int = BATCH,
+    precision: Precision = "float64",
+    report: Callable[[int], None] = lambda _done: None,
+) -> Finding:
+    """Attack one certificate.
+
+    Args:
+        name: What to call the system.
+        env: Of `systems`: its context is the script.
+        certificate: What is attacked.
+        episodes: At least so many are played, in whole batches.
+        seed: Of all that is drawn.
+        batch: Episodes at a time.
+        precision: Of the rollouts.
+        report: Called with the number of episodes of each batch that is done.
+    """
+    rng = np.random.default_rng(seed)
+    contract = certificate.contract
+    parents: Episodes | None = None
+    played = violations = broken_unguarded = breaches = 0
+    worst = nearest = math.inf
+    while played < episodes:
+        drawn = hostile_episodes(env, batch, rng, contract.horizon)
+        if parents is not None:
+            drawn = bred(parents, drawn, rng)
+        prior = rollout(env, env.prior, drawn, record="outcomes", precision=precision)
+        run = rollout(env, hostile, drawn, certificate, precision=precision)
+        unguarded = rollout(env, hostile, drawn, record="outcomes", precision=precision)
+        verdict = audit(run, prior, contract)
+        shares = np.min(verdict.margins / np.maximum(verdict.bounds, 1e-12), axis=1)
+        parents = drawn[np.argsort(shares)[: batch // 10]]
+        played += batch
+        violations += int(np.sum(np.any(verdict.violations, axis=1)))
+        breaches += int(np.count_nonzero(np.asarray(run.breached)))
+        broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
+        worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
+        report(batch)
+    return Finding(
+        name,
+        contract.lam,
+        contract.b,
+        played,
+        violations,
+        worst,
+        nearest,
+        broken_unguarded / played,
+        breaches,
+    )
+
+
+def hostile(observation: Any, key: Any) -> Any:  # noqa: ARG001
+    """The policy that plays the script: its value times the work or energy at hand."""
+    xp, script = namespace(observation), observation[4]
+    script = xp.where(script >= INFINITE, math.inf, xp.where(script <= NAN, math.nan, script))
+    return script * (observation[0] + observation[3] + 1.0)
+
+
+def hostile_episodes(env: Env, count: int, rng: np.random.Generator, horizon: int = 24) -> Episodes:
+    """Patterns of extremes for every series of the system, and the scripts of hostile policies."""
+    shape = (count, horizon)
+    series = {}
+    for name, (low, high) in env.limits().items():
+        most = high if math.isfinite(high) else 1.5 * env.limits()["demand"][1] / _least_charge(env)
+        series[name] = pattern(rng, shape, extremes(rng, low, most, (2, count)))
+    tame = rng.choice([1.0, 1.1, 0.9, 1.0 / 0.8], size=(2, count))
+    wild = rng.choice([0.0, 10.0, INFINITE, NAN, 1e20], size=(2, count), p=[0.4, 0.4, 0.05, 0.05, 0.1])
+    ends = np.where(rng.uniform(size=(2, count)) < 0.6, wild, tame)
+    ends = np.where(rng.uniform(size=(2, count)) < 0.2, rng.exponential(size=(2, count)), ends)
+    series["script"] = pattern(rng, shape, ends)
+    if isinstance(env, Inference):
+        _set_traps(env, series, rng)
+    return Episodes(series)
+
+
+def extremes(rng: np.random.Generator, low: float, high: float, shape: tuple[int, ...]) -> Array:
+    """One of the two ends mostly, else something between."""
+    pick = rng.choice(3, size=shape, p=[0.4, 0.4, 0.2])
+    between = rng.uniform(low, high, size=shape)
+    values: Array = np.where(pick == 0, low, np.where(pick == 1, high, between))
+    return values
+
+
+def pattern(rng: np.random.Generator, shape: tuple[int, int], ends: Array) -> Array:
+    """[N, H] of two values an episode, `ends` [2, N]: held, mixed, switched, alternating or pulsed."""
+    count, horizon = shape
+    rounds = np.arange(horizon)
+    when = rng.integers(horizon, size=(count, 1))
+    wide = rng.integers(1, 4, size=(count, 1))
+    second = np.stack(
+        [
+            np.zeros(shape, dtype=bool),
+            rng.uniform(size=shape) < rng.uniform(size=(count, 1)),
+            rounds >= when,
+            (rounds // wide) % 2 == when % 2,
+            (rounds >= when) & (rounds < when + wide),
+        ]
+    )[rng.integers(5, size=count), np.arange(count)]
+    values: Array = np.where(second, ends[1][:, None], ends[0][:, None])
+    return values
+
+
+def bred(parents: Episodes, new: Episodes, rng: np.random.Generator) -> Episodes:
+    """`new`, half of them replaced by children: two parents spliced at a round, some values taken from `new`."""
+    count, horizon = len(new), new.horizon
+    first, second = rng.integers(len(parents), size=(2, count))
+    late = np.arange(horizon) >= rng.integers(horizon + 1, size=(count, 1))
+    share = rng.choice([0.0, 0.02, 0.1, 0.3], size=(count, 1))
+    child = rng.uniform(size=(count, 1)) < 0.5
+    series = {}
+    for name in new.names:
+        inherited = np.where(late, parents[name][second], parents[name][first])
+        mutated = np.where(rng.uniform(size=(count, horizon)) < share, new[name], inherited)
+        series[name] = np.where(child, mutated, new[name])
+    return Episodes(series)
+
+
+def _least_charge(env: Env) -> float:
+    return env.charge_rate_min if isinstance(env, Inference) else 1.0
+
+
+def _set_traps(env: Inference, series: dict[str, Array], rng: np.random.Generator) -> None:
+    """In a third of the episodes: spend unseen what the battery would have kept, where it is missed most.
+
+    In one round the prior would keep just so much; in the next its own shortfall is the largest possible.
+    """
+    count, horizon = series["demand"].shape
+    trapped = np.flatnonzero(rng.uniform(size=count) < 1.0 / 3.0)[:, None]
+    kept = np.exp(rng.uniform(np.log(1e-3), np.log(0.3), size=trapped.shape))
+    slack = min(math.sqrt(env.carbon_slack), env.demand_max)
+    due = (env.demand_max - slack) / env.structure.charge_rate
+    first, second = np.arange(0, horizon, 2)[None, :], np.arange(1, horizon, 2)[None, :]
+    half = 0.5 * env.demand_max
+    series["demand"][trapped, first], series["demand"][trapped, second] = half, env.demand_max
+    series["renewables"][trapped, first] = (half + kept) / env.charge_rate_min
+    series["renewables"][trapped, second] = due
+    series["charge_rate"][trapped, np.arange(horizon)[None, :]] = env.charge_rate_min
+    series["discharge_rate"][trapped, np.arange(horizon)[None, :]] = 1.0
+    series["script"][trapped, first], series["script"][trapped, second] = 10.0, NAN
