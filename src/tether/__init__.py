@@ -19,9 +19,10 @@ from tether.run import Run
 from tether.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
-    from tether import data, envs, gym
+    from tether import data, envs, gym, verification
     from tether.learn.rollout import rollout
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
+    from tether.verification.verdict import Verification, verify
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "Score",
     "Sensitivity",
     "Training",
+    "Verification",
     "audit",
     "data",
     "envs",
@@ -54,17 +56,21 @@ __all__ = [
     "rollout",
     "table",
     "train",
+    "verification",
+    "verify",
 ]
 
 # What needs JAX, and where it is.
-_LEARNING = {"rollout": "tether.learn.rollout"} | dict.fromkeys(
-    ("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train"
+_LEARNING = (
+    {"rollout": "tether.learn.rollout"}
+    | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
+    | dict.fromkeys(("Verification", "verify"), "tether.verification.verdict")
 )
 
 
 def __getattr__(name: str) -> Any:
     if name in _LEARNING:
         return getattr(importlib.import_module(_LEARNING[name]), name)
-    if name in ("data", "envs", "gym"):
+    if name in ("data", "envs", "gym", "verification"):
         return importlib.import_module(f"tether.{name}")
     raise AttributeError(f"module 'tether' has no attribute {name!r}")

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from tether import __version__, _validate
-from tether.experiments import bench_data, data_cli, train_cli
+from tether.experiments import bench_data, data_cli, train_cli, verify_cli
 
 if TYPE_CHECKING:
     from tether.experiments.bench import Measurement
@@ -43,6 +43,7 @@ app.add_typer(bench, name="bench")
 app.add_typer(data_cli.app, name="data")
 bench.command("data")(bench_data.command)
 app.command("train")(train_cli.command)
+app.command("verify")(verify_cli.command)
 
 console = Console()
 
