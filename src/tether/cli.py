@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from tether import __version__, _validate
-from tether.experiments import bench_data, data_cli, train_cli, verify_cli
+from tether.experiments import bench_data, data_cli, sensitivity_cli, train_cli, verify_cli
 
 if TYPE_CHECKING:
     from tether.experiments.bench import Measurement
@@ -44,6 +44,7 @@ app.add_typer(data_cli.app, name="data")
 bench.command("data")(bench_data.command)
 app.command("train")(train_cli.command)
 app.command("verify")(verify_cli.command)
+app.command("sensitivity")(sensitivity_cli.command)
 
 console = Console()
 
