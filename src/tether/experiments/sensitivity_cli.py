@@ -25,7 +25,9 @@ def command(
     seed: Annotated[int, typer.Option("--seed", help="First random seed.", min=0)] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for results.json and the figures. [default: out/sensitivity/SYSTEM]"),
+        typer.Option(
+            "--out", help="Folder for results.json and the figures. [default: out/sensitivity/SYSTEM]"
+        ),
     ] = None,
 ) -> None:
     """Show what wrong constants do: reward and violations when the guard is told 1/4 to 4 times the proved ones.

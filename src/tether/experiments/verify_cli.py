@@ -43,12 +43,12 @@ def command(
     claims: Annotated[
         str | None, typer.Option(help="Only these claims, comma-separated: 'p(1),immediate'.")
     ] = None,
-    region: Annotated[
-        str | None, typer.Option(help="Search elsewhere: 'backlog=0:8,action=0:10'.")
-    ] = None,
+    region: Annotated[str | None, typer.Option(help="Search elsewhere: 'backlog=0:8,action=0:10'.")] = None,
     systems: Annotated[int, typer.Option(help="random: number of systems, seeds 0, 1, ...", min=1)] = 50,
     samples: Annotated[int, typer.Option(help="Random points a claim.", min=64)] = 16384,
-    generations: Annotated[int, typer.Option(help="Largest number of generations of evolution.", min=0)] = 1000,
+    generations: Annotated[
+        int, typer.Option(help="Largest number of generations of evolution.", min=0)
+    ] = 1000,
     replay: Annotated[
         Path | None, typer.Option(help="Compute a counterexample again from its file, and nothing else.")
     ] = None,
@@ -74,7 +74,9 @@ def command(
     if replay is not None:
         raise typer.Exit(_replay(replay))
     if system is None:
-        raise ValueError("which system? carbon, inference, cooling or random; for instance `tether verify carbon`")
+        raise ValueError(
+            "which system? carbon, inference, cooling or random; for instance `tether verify carbon`"
+        )
     _validate.number("--scale", scale, above=0.0)
     search = Search(samples=samples, generations=generations)
     folder = output.prepare_folder(out)
@@ -85,8 +87,8 @@ def command(
     env, checked = _load(system, ranges)
     bounds = _scaled(env.sensitivity, immediate, carried, rho, scale)
     floor = env.cost_floor / scale if cost_floor is None else cost_floor
-    named = {"L_c": l_c, "L_f": l_f, "L_pi": l_pi}
-    constants = Constants(cost_floor=floor, **{k: v if v is None else v * scale for k, v in named.items()})
+    L_c, L_f, L_pi = (None if each is None else each * scale for each in (l_c, l_f, l_pi))
+    constants = Constants(cost_floor=floor, L_c=L_c, L_f=L_f, L_pi=L_pi)
     made = _claims(checked, bounds, constants, rounds)
     if claims is not None:
         made = select(made, [each.strip() for each in claims.split(",")])
@@ -198,7 +200,9 @@ def _replay(path: Path) -> int:
         raise ValueError(f"{path} is not a counterexample that `tether verify` wrote: {error}") from error
     example, refuted = both_sides(claim, point)
     console.print(str(example), highlight=False, soft_wrap=True)
-    console.print("Refuted: the point is in the region and the claim is false there." if refuted else "Not refuted.")
+    console.print(
+        "Refuted: the point is in the region and the claim is false there." if refuted else "Not refuted."
+    )
     return int(refuted)
 
 
@@ -206,14 +210,16 @@ def _random(systems: int, seed: int, search: Search, folder: Path) -> None:
     from tether.experiments import output
     from tether.experiments.exact_systems import check_search, study_table
 
+    provenance = output.provenance(shlex.join(["tether", *sys.argv[1:]]))
     with _progress() as progress:
         task = progress.add_task("systems", total=systems)
-        study = check_search(
-            systems, seed, search, lambda done, total: progress.update(task, completed=done, total=total)
-        )
+
+        def keep(done: int, so_far: dict[str, Any]) -> None:
+            progress.update(task, completed=done)
+            output.write_json(folder / "results.json", so_far | {"provenance": provenance})
+
+        study = check_search(systems, seed, search, keep)
     console.print(study_table(study))
-    content = study | {"provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]]))}
-    output.write_json(folder / "results.json", content)
     console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
     if any(row["refuted_at_truth"] for row in study["claims"]):
         raise typer.Exit(1)

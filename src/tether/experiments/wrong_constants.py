@@ -1,4 +1,4 @@
-"""What if the constants are wrong? Reward and violations when the guard is told constants that are too small or too large.
+"""What if the constants are wrong? Reward and violations when the guard is told too small or too large ones.
 
 Each constant is scaled alone, then `immediate`, `carried` and rho together; the system stays as it is. Too large must
 keep the promise and cost reward. Too small may break it, and does where the constants are tight. Hostile learners play
@@ -26,7 +26,7 @@ from tether.experiments import figures
 from tether.experiments.hostile import Greedy
 from tether.learn.rollout import Policy, play, rollout
 from tether.sensitivity import Geometric, Sensitivity, table
-from tether.verification import as_system
+from tether.verification.systems import EnvSystem, as_system
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,31 +69,38 @@ def learners(env: Env) -> dict[str, Policy]:
     return made
 
 
-def hostile_draws(env: Env, count: int, horizon: int, seed: int) -> Episodes:
+def hostile_draws(env: Env, everyday: Episodes, seed: int) -> Episodes:
     """Episodes whose values are at the ends of the ranges that `tether.verify` searches.
 
     For each entry of a series and each episode: at the lower end all day long, at the upper one, or at either, in each
-    round anew; a third of the episodes each.
+    round anew; a third of the episodes each. What has no range because no cost depends on it stays as it was.
     """
     system = as_system(env)
+    assert isinstance(system, EnvSystem)
     rng = np.random.default_rng(seed)
-    size = system.draws.size
-    kind = rng.integers(3, size=(count, 1, size))
-    upper = np.where(kind == 2, rng.integers(2, size=(count, horizon, size)), kind)
+    shape = (len(everyday), everyday.horizon, system.draws.size)
+    kind = rng.integers(3, size=(shape[0], 1, shape[2]))
+    upper = np.where(kind == 2, rng.integers(2, size=shape), kind)
     values = np.where(upper == 1, system.draws.high, system.draws.low)
-    series, begin = {}, 0
-    for name, shape in system.series:  # type: ignore[attr-defined]
-        end = begin + int(np.prod(shape))
-        series[name] = values[..., begin:end].reshape(count, horizon, *shape)
-        begin = end
-    return Episodes(series)
+    before = np.concatenate([everyday[name].reshape(*shape[:2], -1) for name, _ in system.series], axis=-1)
+    values = np.where(system.draws.widths > 0.0, values, before)
+    ends = np.cumsum([int(np.prod(each)) for _, each in system.series])
+    parts = np.split(values, ends[:-1], axis=-1)
+    return Episodes(
+        {
+            name: part.reshape(*shape[:2], *each)
+            for (name, each), part in zip(system.series, parts, strict=True)
+        }
+    )
 
 
 def scaled(bounds: Sensitivity, contract: Contract, constant: str, scale: float) -> LipschitzCertificate:
-    """The certificate (rule `tight`) of a guard that is told a wrong constant; p as a table, so that all compile once."""
+    """The certificate of a guard that is told a wrong constant; p is a table, so that all compile once."""
     p = bounds.perturbation
     assert isinstance(p, Geometric)
-    factor = {name: scale if constant in (name, TOGETHER) else 1.0 for name in ("immediate", "carried", "rho")}
+    factor = {
+        name: scale if constant in (name, TOGETHER) else 1.0 for name in ("immediate", "carried", "rho")
+    }
     floor = contract.cost_floor * (scale if constant == "cost floor" else 1.0)
     rho = p.rho * factor["rho"]
     told = Sensitivity(
@@ -126,7 +133,13 @@ def study(
         `rows`: one for each (draws, learner, constant, scale), with the mean reward and the violation rate of each
         seed, and the worst margin.
     """
-    constants = ["immediate", "carried", "rho", *(["cost floor"] if contract.cost_floor > 0.0 else []), TOGETHER]
+    constants = [
+        "immediate",
+        "carried",
+        "rho",
+        *(["cost floor"] if contract.cost_floor > 0.0 else []),
+        TOGETHER,
+    ]
     told = [scaled(env.sensitivity, contract, constant, scale) for constant in constants for scale in scales]
     names = [(constant, scale) for constant in constants for scale in scales]
     policies = learners(env)
@@ -175,8 +188,16 @@ def study_tables(results: dict[str, Any]) -> list[Table]:
         for constant in results["constants"]:
             rates = [worst_rate(results, kind, constant, scale) for scale in results["scales"]]
             bad = [scale for scale, rate in zip(results["scales"], rates, strict=True) if rate > 0.0]
-            small = [f"x{max(each for each in bad if each < 1.0):.3g} and less"] if min(bad, default=1.0) < 1.0 else []
-            large = [f"x{min(each for each in bad if each > 1.0):.3g} and more"] if max(bad, default=1.0) > 1.0 else []
+            small = (
+                [f"x{max(each for each in bad if each < 1.0):.3g} and less"]
+                if min(bad, default=1.0) < 1.0
+                else []
+            )
+            large = (
+                [f"x{min(each for each in bad if each > 1.0):.3g} and more"]
+                if max(bad, default=1.0) > 1.0
+                else []
+            )
             broken = ", ".join(small + large) or "never: slack"
             made.add_row(constant, *(f"{rate:.1%}" for rate in rates), broken)
         tables.append(made)
@@ -186,11 +207,12 @@ def study_tables(results: dict[str, Any]) -> list[Table]:
 def worst_rate(results: dict[str, Any], draws: str, constant: str, scale: float) -> float:
     """The largest violation rate over learners and seeds."""
     wanted = (draws, constant, scale)
-    return max(
+    rates = [
         max(row["violation_rates"])
         for row in results["rows"]
         if (row["draws"], row["constant"], row["scale"]) == wanted
-    )
+    ]
+    return float(max(rates))
 
 
 @figures.styled
@@ -208,15 +230,20 @@ def study_figure(results: dict[str, Any], draws: str) -> Figure:
                 if (row["draws"], row["learner"], row["constant"]) == (draws, learner, constant)
             ]
             scales = [row["scale"] for row in rows]
-            for axis, name, factor in ((axes[0][column], "rewards", 1.0), (axes[1][column], "violation_rates", 100.0)):
+            for axis, name, factor in (
+                (axes[0][column], "rewards", 1.0),
+                (axes[1][column], "violation_rates", 100.0),
+            ):
                 values = factor * np.array([row[name] for row in rows])
-                axis.plot(scales, values.mean(axis=1), color=color, marker=mark, markersize=3, lw=1.2, label=learner)
-                axis.fill_between(scales, values.min(axis=1), values.max(axis=1), color=color, alpha=0.2, lw=0)
+                axis.plot(
+                    scales, values.mean(axis=1), color=color, marker=mark, markersize=3, lw=1.2, label=learner
+                )
+                axis.fill_between(
+                    scales, values.min(axis=1), values.max(axis=1), color=color, alpha=0.2, lw=0
+                )
         axes[0][column].set_title(constant)
         axes[1][column].set_xscale("log", base=2)
-        axes[1][column].set_xticks(
-            [0.25, 0.5, 1.0, 2.0, 4.0], labels=["1/4", "1/2", "1", "2", "4"]
-        )
+        axes[1][column].set_xticks([0.25, 0.5, 1.0, 2.0, 4.0], labels=["1/4", "1/2", "1", "2", "4"])
         axes[1][column].set_xlabel("claimed / proved")
         for axis in (axes[0][column], axes[1][column]):
             axis.axvline(1.0, color=figures.GREY, lw=0.8, ls="--")
@@ -233,10 +260,9 @@ def study_figure(results: dict[str, Any], draws: str) -> Figure:
 
 
 def _draw(env: Env, kind: str, seed: int, episodes: int, horizon: int) -> Episodes:
-    if kind == "hostile":
-        return hostile_draws(env, episodes, horizon, seed)
-    drawn: Episodes = getattr(sources, f"synthetic_{type(env).__name__.lower()}")(seed, episodes, horizon)
-    return drawn
+    draw: Callable[[int, int, int], Episodes] = getattr(sources, f"synthetic_{type(env).__name__.lower()}")
+    everyday = draw(seed, episodes, horizon)
+    return everyday if kind == "everyday" else hostile_draws(env, everyday, seed)
 
 
 def _play(
@@ -254,5 +280,3 @@ def _play(
 @eqx.filter_jit
 def _play_all(env: Env, policy: Policy, drawn: Any, certificates: Any, seed: Any) -> Any:
     return jax.vmap(lambda certificate: play(env, policy, drawn, certificate, seed, "outcomes"))(certificates)
-
-

@@ -3,7 +3,15 @@
 from tether.verification.claims import Claim, Constants, Point, Sides, standard_claims
 from tether.verification.search import Search
 from tether.verification.systems import Box, System, as_system, functions, gymnasium_system
-from tether.verification.verdict import Counterexample, Finding, Verification, claims_of, refute, replay, verify
+from tether.verification.verdict import (
+    Counterexample,
+    Finding,
+    Verification,
+    claims_of,
+    refute,
+    replay,
+    verify,
+)
 
 __all__ = [
     "Box",

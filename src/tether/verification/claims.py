@@ -16,10 +16,10 @@ prior from x. The standard claims:
     immediate      cost per action  |c(x, a, y_1) - c(x, pi+(x, y_1), y_1)|    / ||a - pi+(x, y_1)||
     carried (n)    cost per action  |c_{n+2} - c+_{n+2}|                       / (p(n) ||a - pi+(x, y_1)||)
 
-In `carried (n)` one trajectory plays a in round 1, the other pi+(x, y_1), from the same x; both play the prior in rounds
-2, ..., n + 2, and c_{n+2}, c+_{n+2} are their costs in the last. That, with `immediate`, is all that the guard needs of a
-`Sensitivity`: between the guarded trajectory and the prior's lie trajectories that follow the guarded one up to
-round j and the prior from then on; each differs from the one before it by one deviation, from the same state.
+In `carried (n)` one trajectory plays a in round 1, the other pi+(x, y_1), from the same x; both play the prior in
+rounds 2, ..., n + 2, and c_{n+2}, c+_{n+2} are their costs in the last. That, with `immediate`, is all that the guard
+needs of a `Sensitivity`: between the guarded trajectory and the prior's lie trajectories that follow the guarded one up
+to round j and the prior from then on; each differs from the one before it by one deviation, from the same state.
 
 The L constants are not part of a `Sensitivity`. They are checked if they are given, because `from_lipschitz` makes
 one of them; if not, the search still measures them.
@@ -85,7 +85,7 @@ class Claim:
     """A cause below this counts as none: the ratio would be round-off."""
 
     def ratio(self, sides: Sides) -> float:
-        """effect / cause; 0 where there is no cause."""
+        """The effect over the cause; 0 where there is no cause."""
         cause = float(sides.cause)
         return float(sides.effect) / cause if cause > self.least_cause else 0.0
 
@@ -277,9 +277,7 @@ def _cost_floor(system: System, point: Point) -> Sides:
 
 def _of_states(system: System, what: str, point: Point) -> Sides:
     x, other = point["state"], point["other state"]
-    one, two = (
-        system.play(system.start(each), point["draw 1"], point["action"]) for each in (x, other)
-    )
+    one, two = (system.play(system.start(each), point["draw 1"], point["action"]) for each in (x, other))
     return _compared(system, what, one, two, system.gap(x, other))
 
 

@@ -27,7 +27,7 @@ LEAST_SHARE = 1e-4
 EVOLUTIONS = 2
 """Independent runs of the evolution."""
 PATIENCE = 150
-"""Generations without progress after which the evolution ends."""
+"""Generations in which the evolution must gain a thousandth, or it ends."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ class Search:
             _validate.count(name, getattr(self, name), minimum=0)
         _validate.count("population", self.population, minimum=8)
         if self.samples < self.population:
-            raise ValueError(
-                f"samples must be at least population={self.population}, got {self.samples}"
-            )
+            raise ValueError(f"samples must be at least population={self.population}, got {self.samples}")
 
 
 class Found(NamedTuple):
@@ -142,7 +140,7 @@ class _Ratio(eqx.Module):
         return point
 
     def __call__(self, unit: Any) -> Any:
-        """effect / cause; 0 where there is no cause."""
+        """The effect over the cause; 0 where there is no cause."""
         effect, cause, _ = self.sides(self.place(unit))
         xp = jnp if isinstance(unit, jax.Array) else np
         there = cause > self.least_cause
@@ -193,13 +191,13 @@ def _values_and_slopes(ratio: _Ratio, units: Any) -> tuple[Any, Any]:
 
 def _evolve(ratios: Callable[[Any], Any], population: Any, generations: int, seed: list[int]) -> Any:
     """Differential evolution that starts from `population` [s, d]; what SciPy returns, for the negative ratio."""
-    best, idle = -math.inf, 0
+    reached, idle = -math.inf, 0
 
     def stuck(intermediate_result: Any) -> bool:
-        nonlocal best, idle
+        nonlocal reached, idle
         value = -float(intermediate_result.fun)
-        idle = 0 if value > best + 1e-6 * abs(value) else idle + 1
-        best = max(best, value)
+        progress = not value <= reached + 1e-3 * abs(reached)
+        reached, idle = (value, 0) if progress else (reached, idle + 1)
         return idle >= PATIENCE
 
     return differential_evolution(
@@ -220,7 +218,9 @@ def _random_points(rng: np.random.Generator, count: int, size: int) -> Any:
     """[count, size] uniform, and with a probability that is different for each point at the ends of the ranges."""
     inside = rng.uniform(size=(count, size))
     ends = rng.integers(2, size=(count, size)).astype(np.float64)
-    return np.where(rng.uniform(size=(count, size)) < rng.choice([0.0, 0.5, 0.9], size=(count, 1)), ends, inside)
+    return np.where(
+        rng.uniform(size=(count, size)) < rng.choice([0.0, 0.5, 0.9], size=(count, 1)), ends, inside
+    )
 
 
 def _refuse_nonsense(claim: Claim, ratio: _Ratio, points: Any, values: Any) -> None:

@@ -171,10 +171,9 @@ class FunctionSystem(System):
 
     def prior(self, state: Any, draw: Any) -> Any:
         """See `System`."""
-        seen = (state.reshape(self.shapes[0]),)
-        if self.prior_sees_draw:
-            seen = (*seen, draw.reshape(self.shapes[2]))
-        return self._flat(state, self.prior_function(*seen))
+        seen = state.reshape(self.shapes[0])
+        extra = (draw.reshape(self.shapes[2]),) if self.prior_sees_draw else ()
+        return self._flat(state, self.prior_function(seen, *extra))
 
     def play(self, state: Any, draw: Any, action: Any) -> tuple[Any, Any]:
         """See `System`."""
@@ -287,7 +286,7 @@ def functions(
     prior_sees_draw: bool = False,
     name: str = "system",
 ) -> System:
-    """A system given by plain functions. If JAX can trace them the search is compiled and has gradients; NumPy does too.
+    """A system given by plain functions; if JAX can trace them, the search is compiled and has gradients.
 
     Args:
         cost: `cost(state, action, draw)`, a number.
@@ -305,13 +304,23 @@ def functions(
     given = {"state": states, "action": actions, "draw": (np.zeros(0),) * 2 if draws is None else draws}
     boxes = [box({key: ends}) for key, ends in given.items()]
     shapes = tuple(np.broadcast(*map(np.asarray, ends)).shape for ends in given.values())
-    made = FunctionSystem(
-        name, *boxes, norm, True, cost, step, prior, prior_sees_draw, shapes
-    )
-    _checked(made)
-    if not _can_be_traced(made):
-        made = FunctionSystem(name, *boxes, norm, False, cost, step, prior, prior_sees_draw, shapes)
-    return made
+
+    def made(traceable: bool) -> System:
+        return FunctionSystem(
+            name=name,
+            states=boxes[0],
+            actions=boxes[1],
+            draws=boxes[2],
+            norm=norm,
+            traceable=traceable,
+            cost_function=cost,
+            step_function=step,
+            prior_function=prior,
+            prior_sees_draw=prior_sees_draw,
+            shapes=shapes,
+        )
+
+    return made(_can_be_traced(_checked(made(False))))
 
 
 def gymnasium_system(

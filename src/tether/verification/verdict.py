@@ -117,7 +117,9 @@ class Verification:
             room = "" if each.head_room is None else f"{each.head_room:.1%}"
             claimed = "" if each.claimed is None else f"{each.claimed:.6g}"
             style = "bold red" if each.verdict == "refuted" else None
-            table.add_row(each.claim, claimed, f"{each.largest:.6g}", room, each.verdict, each.stage, style=style)
+            table.add_row(
+                each.claim, claimed, f"{each.largest:.6g}", room, each.verdict, each.stage, style=style
+            )
         return table
 
     def searched(self) -> str:
@@ -266,6 +268,8 @@ def replay(claim: Claim, point: Mapping[str, Mapping[str, float]]) -> tuple[Coun
         if missing:
             raise ValueError(f"the point of {claim.name} lacks {missing[0]!r} in {name!r}")
         values[name] = np.array([_validate.number(label, given[label]) for label in box.names])
+        if not box.holds(values[name]):
+            raise ValueError(f"{name} = {values[name].tolist()} is outside the region of {claim.name}: {box}")
     with jax.enable_x64(True):
         return _example(claim, values), claim.refuted_by(values, ROUND_OFF)
 
@@ -363,9 +367,11 @@ def _check_constants(constants: Constants) -> None:
     named = {"cost_floor": constants.cost_floor, "L_pi": constants.L_pi}
     for name in ("L_c", "L_f"):
         value = getattr(constants, name)
-        named |= dict(zip((f"{name} (state)", f"{name} (action)"), value, strict=True)) if isinstance(
-            value, tuple
-        ) else {name: value}
+        named |= (
+            dict(zip((f"{name} (state)", f"{name} (action)"), value, strict=True))
+            if isinstance(value, tuple)
+            else {name: value}
+        )
     for name, value in named.items():
         if value is not None:
             _validate.number(name, value, minimum=0.0)
