@@ -138,8 +138,8 @@ def test_no_point_refutes_a_random_system_at_its_exact_constants(seed, data):
 
 
 def test_the_search_finds_the_constants_of_a_random_system_and_refutes_nine_tenths_of_them():
-    some = ["cost floor", "p(2)", "carried (0)"]
-    study = check_search(1, seed=0, search=Search(samples=4096, steps=100, generations=200), claims=some)
+    some = ["cost floor", "p(2)", "immediate"]
+    study = check_search(1, seed=0, search=Search(samples=4096, steps=100, generations=50), claims=some)
     for row in study["claims"]:
         assert row["refuted_at_truth"] == 0, row
         assert row["refuted_at_90"] == 1, row

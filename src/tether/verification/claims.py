@@ -41,12 +41,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.envs.base import namespace
 from tether.projection import length
 from tether.sensitivity import Perturbation
 from tether.verification.systems import Box, System
 
 Lipschitz = float | tuple[float | None, float | None] | None
 """A constant for state and action, or one for each: (state, action)."""
+ROUND_OFF = 1e-11
+"""Share of the numbers compared by which their difference may be off; what is not larger than that is no effect."""
 Point = Mapping[str, Any]
 """For each entry of a claim's box its values [k]."""
 
@@ -84,18 +87,24 @@ class Claim:
     least_cause: float = 0.0
     """A cause below this counts as none: the ratio would be round-off."""
 
-    def ratio(self, sides: Sides) -> float:
-        """The effect over the cause; 0 where there is no cause."""
-        cause = float(sides.cause)
-        return float(sides.effect) / cause if cause > self.least_cause else 0.0
+    def ratio(self, point: Point) -> Any:
+        """The effect, less what may be round-off, over the cause; 0 where there is no cause."""
+        return ratio(self.sides(point), self.least_cause)
 
-    def refuted_by(self, point: Point, round_off: float) -> bool:
+    def refuted_by(self, point: Point) -> bool:
         """Whether the point is in the box and the claim is false there by more than round-off."""
         if self.claimed is None or not all(self.box[name].holds(values) for name, values in point.items()):
             return False
         sides = self.sides(point)
-        excess = float(sides.effect) - self.claimed * float(sides.cause)
-        return float(sides.cause) > self.least_cause and excess > round_off * float(sides.magnitude)
+        return float(sides.cause) > self.least_cause and float(ratio(sides, self.least_cause)) > self.claimed
+
+
+def ratio(sides: Sides, least_cause: Any) -> Any:
+    """See `Claim.ratio`; this is what the search drives up, so that it does not chase round-off."""
+    xp = namespace(sides.effect)
+    there = sides.cause > least_cause
+    certain = sides.effect - ROUND_OFF * sides.magnitude
+    return xp.where(there, certain / xp.where(there, sides.cause, 1.0), 0.0)
 
 
 @dataclass(frozen=True)

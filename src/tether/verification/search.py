@@ -19,7 +19,7 @@ import optax
 from scipy.optimize import differential_evolution
 
 from tether import _validate
-from tether.verification.claims import Claim, Point
+from tether.verification.claims import Claim, Point, ratio
 from tether.verification.systems import Box
 
 LEAST_SHARE = 1e-4
@@ -69,7 +69,7 @@ def largest(claim: Claim, search: Search, seed: int) -> Found:
         search: How hard.
         seed: Of the random points and of the evolution.
     """
-    ratio = _Ratio(
+    in_cube = _Ratio(
         claim.sides,
         dict(claim.box),
         dict(claim.near),
@@ -79,9 +79,9 @@ def largest(claim: Claim, search: Search, seed: int) -> Found:
     ratios = _compiled_ratios if claim.gradient else _looped_ratios
     rng = np.random.default_rng(seed)
     chunks = -(-search.samples // search.population)
-    points = _random_points(rng, chunks * search.population, ratio.size)
-    values = np.concatenate([ratios(ratio, chunk) for chunk in np.split(points, chunks)])
-    _refuse_nonsense(claim, ratio, points, values)
+    points = _random_points(rng, chunks * search.population, in_cube.size)
+    values = np.concatenate([ratios(in_cube, chunk) for chunk in np.split(points, chunks)])
+    _refuse_nonsense(claim, in_cube, points, values)
     evaluations = values.size
     best, stage = points[np.argmax(values)], "random"
     largest_value = float(values.max())
@@ -90,7 +90,7 @@ def largest(claim: Claim, search: Search, seed: int) -> Found:
     by_chunk = values.reshape(chunks, -1).argmax(axis=1) + np.arange(chunks) * search.population
     starts = points[by_chunk[np.argsort(-values[by_chunk])][: search.population]]
     if claim.gradient and search.steps:
-        starts, reached = _ascend(ratio, starts, search.steps)
+        starts, reached = _ascend(in_cube, starts, search.steps)
         evaluations += len(starts) * search.steps
         if reached.max() > largest_value:
             best, stage, largest_value = starts[reached.argmax()], "ascent", float(reached.max())
@@ -100,11 +100,11 @@ def largest(claim: Claim, search: Search, seed: int) -> Found:
         # Each begins with other climbers and other samples, so that not both end in the same place.
         taken = [each[turn::EVOLUTIONS][: search.population // 2] for each in (starts, points[order])]
         population = np.concatenate([*taken, points[order[-search.population :]]])[: search.population]
-        evolved = _evolve(lambda units: ratios(ratio, units), population, search.generations, [seed, turn])
+        evolved = _evolve(lambda units: ratios(in_cube, units), population, search.generations, [seed, turn])
         evaluations += search.population * (evolved.nit + 1)
         if -float(evolved.fun) > largest_value:
             best, stage, largest_value = evolved.x, "evolution", -float(evolved.fun)
-    point = {name: np.asarray(values) for name, values in ratio.place(np.asarray(best)).items()}
+    point = {name: np.asarray(values) for name, values in in_cube.place(np.asarray(best)).items()}
     return Found(point, largest_value, stage, evaluations)
 
 
@@ -140,11 +140,8 @@ class _Ratio(eqx.Module):
         return point
 
     def __call__(self, unit: Any) -> Any:
-        """The effect over the cause; 0 where there is no cause."""
-        effect, cause, _ = self.sides(self.place(unit))
-        xp = jnp if isinstance(unit, jax.Array) else np
-        there = cause > self.least_cause
-        return xp.where(there, effect / xp.where(there, cause, 1.0), 0.0)
+        """The claim's ratio."""
+        return ratio(self.sides(self.place(unit)), self.least_cause)
 
 
 @eqx.filter_jit

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Verdict = Literal["stands", "refuted", "not claimed"]
-ROUND_OFF = 1e-11
-"""Share of the numbers compared by which they may be off: a larger excess is a refutation."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +247,7 @@ def refute(
 def judge(claim: Claim, point: Point) -> bool:
     """Whether the point refutes the claim, computed in float64."""
     with jax.enable_x64(True):
-        return claim.refuted_by(point, ROUND_OFF)
+        return claim.refuted_by(point)
 
 
 def replay(claim: Claim, point: Mapping[str, Mapping[str, float]]) -> tuple[Counterexample, bool]:
@@ -271,14 +269,14 @@ def replay(claim: Claim, point: Mapping[str, Mapping[str, float]]) -> tuple[Coun
         if not box.holds(values[name]):
             raise ValueError(f"{name} = {values[name].tolist()} is outside the region of {claim.name}: {box}")
     with jax.enable_x64(True):
-        return _example(claim, values), claim.refuted_by(values, ROUND_OFF)
+        return _example(claim, values), claim.refuted_by(values)
 
 
 def _finding(claim: Claim, search: Search, seed: int) -> Finding:
     found = largest(claim, search, seed)
-    ratio = claim.ratio(claim.sides(found.point))
+    ratio = float(claim.ratio(found.point))
     sign = -1.0 if claim.lower else 1.0
-    refuted = claim.refuted_by(found.point, ROUND_OFF)
+    refuted = claim.refuted_by(found.point)
     example = _example(claim, shrink(claim, found.point)) if refuted else None
     verdict: Verdict = "not claimed" if claim.claimed is None else "refuted" if refuted else "stands"
     return Finding(
@@ -344,7 +342,7 @@ def shrink(claim: Claim, point: Point) -> dict[str, Any]:
 def _try(claim: Claim, current: dict[str, Any], name: str, index: int, value: float) -> None:
     kept = current[name][index]
     current[name][index] = value
-    if not claim.refuted_by(current, ROUND_OFF):
+    if not claim.refuted_by(current):
         current[name][index] = kept
 
 
