@@ -7,7 +7,7 @@ on everyday draws, and on hostile ones: every series at an end of its range, in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -117,6 +117,7 @@ def study(
     episodes: int,
     seeds: Sequence[int],
     scales: Sequence[float] = SCALES,
+    policies: Mapping[str, Policy] | None = None,
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
     """Play every learner with every wrong constant, all certificates in one compiled program.
@@ -127,6 +128,7 @@ def study(
         episodes: Of each kind of draw and each seed.
         seeds: Of the draws and the learners.
         scales: What the constants are multiplied by.
+        policies: Who plays, by name; `learners(env)` without it.
         report: Called with (pieces done, pieces in all).
 
     Returns:
@@ -142,7 +144,7 @@ def study(
     ]
     told = [scaled(env.sensitivity, contract, constant, scale) for constant in constants for scale in scales]
     names = [(constant, scale) for constant in constants for scale in scales]
-    policies = learners(env)
+    policies = policies or learners(env)
     rows: dict[tuple[str, str, str, float], dict[str, Any]] = {}
     done, total = 0, len(seeds) * len(DRAWS) * len(policies)
     for seed in seeds:

@@ -183,7 +183,8 @@ def verify(
         >>> import tether
         >>> env = tether.envs.Carbon()
         >>> smaller = tether.Sensitivity(31.0, 2.875, tether.geometric(0.2))
-        >>> print(tether.verify(env, smaller, claims=["p(1)"], seed=0)["p(1)"].counterexample)
+        >>> quick = tether.verification.Search(samples=512, steps=10, generations=10)
+        >>> print(tether.verify(env, smaller, claims=["p(1)"], search=quick)["p(1)"].counterexample)
         p(1): ||x_1 - x'_1|| <= p(1) ||x - x'|| is false for the claimed 0.2
           state        backlog = ...
           other state  backlog = ...
