@@ -251,7 +251,7 @@ def study_figure(results: dict[str, Any], draws: str) -> Figure:
             axis.axvline(1.0, color=figures.GREY, lw=0.8, ls="--")
     axes[0][0].set_ylabel("reward of an episode")
     axes[1][0].set_ylabel("episodes in violation (%)")
-    axes[1][0].set_ylim(bottom=-2.0)
+    axes[1][0].set_ylim(-3.0, 103.0)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     figure.suptitle(
