@@ -139,7 +139,7 @@ def test_no_point_refutes_a_random_system_at_its_exact_constants(seed, data):
 
 def test_the_search_finds_the_constants_of_a_random_system_and_refutes_nine_tenths_of_them():
     some = ["cost floor", "p(2)", "immediate"]
-    study = check_search(1, seed=0, search=Search(samples=4096, steps=100, generations=50), claims=some)
+    study = check_search(1, seed=0, search=Search(samples=2048, steps=80, generations=10), claims=some)
     for row in study["claims"]:
         assert row["refuted_at_truth"] == 0, row
         assert row["refuted_at_90"] == 1, row
@@ -168,11 +168,9 @@ def test_a_gymnasium_environment_is_checked_with_the_same_noise_on_both_sides():
         env.x = state
 
     system = gymnasium_system(Line(), put, lambda x: -0.25 * x, states=(-np.ones(1), np.ones(1)), seeds=20)
-    little = Search(samples=64, steps=0, generations=20, population=8)
+    little = Search(samples=64, steps=0, generations=8, population=8)
     right = tether.Sensitivity(1e-9, 1.0, tether.geometric(0.25))
-    found = tether.verify(
-        system, right, cost_floor=0.0, rounds=2, claims=["p(1)", "p(2)", "carried (0)"], search=little
-    )
+    found = tether.verify(system, right, cost_floor=0.0, rounds=2, claims=["p(1)", "p(2)"], search=little)
     assert found.stands, str(found)
     assert found["p(1)"].largest == pytest.approx(0.25)
     wrong = tether.Sensitivity(1e-9, 0.9, tether.geometric(0.22))
