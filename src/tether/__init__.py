@@ -19,10 +19,11 @@ from tether.run import Run
 from tether.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
-    from tether import data, envs, gym
+    from tether import data, envs, gym, verification
     from tether.estimation import Estimate, EstimatedSensitivity, Estimates, estimate
     from tether.learn.rollout import rollout
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
+    from tether.verification.verdict import Verification, verify
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ __all__ = [
     "Sensitivity",
     "Structured",
     "Training",
+    "Verification",
     "audit",
     "data",
     "envs",
@@ -60,6 +62,8 @@ __all__ = [
     "rollout",
     "table",
     "train",
+    "verification",
+    "verify",
 ]
 
 # What needs JAX or SciPy, and where it is.
@@ -67,12 +71,13 @@ _LATER = (
     {"rollout": "tether.learn.rollout"}
     | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
     | dict.fromkeys(("Estimate", "EstimatedSensitivity", "Estimates", "estimate"), "tether.estimation")
+    | dict.fromkeys(("Verification", "verify"), "tether.verification.verdict")
 )
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
-    if name in ("data", "envs", "gym"):
+    if name in ("data", "envs", "gym", "verification"):
         return importlib.import_module(f"tether.{name}")
     raise AttributeError(f"module 'tether' has no attribute {name!r}")

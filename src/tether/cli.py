@@ -22,7 +22,16 @@ from rich.progress import (
 )
 
 from tether import __version__, _validate
-from tether.experiments import attack_cli, bench_data, data_cli, estimate_cli, limit_cli, train_cli
+from tether.experiments import (
+    attack_cli,
+    bench_data,
+    data_cli,
+    estimate_cli,
+    limit_cli,
+    sensitivity_cli,
+    train_cli,
+    verify_cli,
+)
 
 if TYPE_CHECKING:
     from tether.experiments.bench import Measurement
@@ -48,6 +57,8 @@ app.command("estimate")(estimate_cli.command)
 reproduce.command("estimate")(estimate_cli.reproduce_command)
 bench.command("estimate")(estimate_cli.bench_command)
 app.command("attack")(attack_cli.command)
+app.command("verify")(verify_cli.command)
+app.command("sensitivity")(sensitivity_cli.command)
 
 console = Console()
 

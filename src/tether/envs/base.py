@@ -117,6 +117,15 @@ class Env(ABC):
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""
 
+    def search_ranges(self) -> Mapping[str, tuple[Any, Any]]:
+        """Where `tether.verify` looks for counterexamples: finite ranges, by name; both ends belong to them.
+
+        The entries of the state that costs depend on must be there, and whatever is unbounded otherwise: series (which
+        have their `limits` by default) and `"action"` (`low` to `high`). A series that is a vector in each round needs
+        a range of vectors. low = high keeps a number fixed, where no cost depends on it.
+        """
+        return {}
+
     def evidence(self, state: Any, drawn: Mapping[str, Any], action: Any, step: Step) -> Evidence | None:  # noqa: ARG002
         """What an observer of the round learns about the hidden series afterwards; None if the system does not say.
 

@@ -135,6 +135,11 @@ class Carbon(Env):
             "drop_rate": (0.0, self.drop_rate_max),
         }
 
+    def search_ranges(self) -> Mapping[str, tuple[Any, Any]]:
+        """Every backlog, and energies up to the prior's largest; no cost depends on the renewables."""
+        largest = (self.backlog_max + self.demand_max) / self.efficiency
+        return {"backlog": (0.0, self.backlog_max), "action": (0.0, largest), "renewables": (0.0, 0.0)}
+
     def initial(self) -> CarbonState:
         """No backlog."""
         return CarbonState(0.0, 0.0, 0.0)

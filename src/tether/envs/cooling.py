@@ -141,6 +141,20 @@ class Cooling(Env):
             "effectiveness": (self.effectiveness_min, 1.0),
         }
 
+    def search_ranges(self) -> Mapping[str, tuple[Any, Any]]:
+        """Temperatures within 20 degrees of the setpoint, and loads beyond what the units can take out.
+
+        No cost depends on the price.
+        """
+        room = np.ones(2)
+        return {
+            "temperatures": ((self.setpoint - 20.0) * room, (self.setpoint + 20.0) * room),
+            "heat_load": (0.0 * room, 2.0 * self.action_max * room),
+            "outside": (self.setpoint - 40.0, self.setpoint + 40.0),
+            "price": (0.0, 0.0),
+            "effectiveness": (self.effectiveness_min * room, room),
+        }
+
     def initial(self) -> CoolingState:
         """Both rooms at the setpoint."""
         return CoolingState(np.full(2, self.setpoint))

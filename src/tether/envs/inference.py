@@ -186,6 +186,10 @@ class Inference(Env):
             "charge_rate": (self.charge_rate_min, 1.0),
         }
 
+    def search_ranges(self) -> Mapping[str, tuple[Any, Any]]:
+        """Every charge, and renewables up to one and a half times what meets the largest demand."""
+        return {"charge": (0.0, self.capacity), "renewables": (0.0, 1.5 * self.demand_max)}
+
     def initial(self) -> InferenceState:
         """The battery as it is given."""
         return InferenceState(self.initial_charge, 0.0, 0.0)
