@@ -265,10 +265,7 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior, as plain numbers fit for JSON; valid in the middle of a round too."""
-        numbers = {
-            name: list(value) if isinstance(value, tuple) else np.asarray(value).tolist()
-            for name, value in self._state._asdict().items()
-        }
+        numbers = {name: _saved(value) for name, value in self._state._asdict().items()}
         return {
             "version": STATE_VERSION,
             "certificate": self.certificate.to_dict(),
@@ -277,7 +274,7 @@ class Guard:
             "norm": self.norm,
             "shape": self._shape,
             "state": numbers,
-            "taken": self._taken,
+            "taken": _saved(self._taken),
             "breach": None if self.breach is None else asdict(self.breach),
             "counts": {str(reason): count for reason, count in self.counts.items()},
         }
@@ -359,7 +356,16 @@ def _floats(taken: Any) -> Any:
     if isinstance(taken, tuple):
         entries = [_floats(entry) for entry in taken]
         return taken._make(entries) if hasattr(taken, "_make") else tuple(entries)
-    return taken if isinstance(taken, bool) else float(taken)
+    if isinstance(taken, bool) or np.ndim(taken) > 0:
+        return taken
+    return float(taken)
+
+
+def _saved(value: Any) -> Any:
+    """Numbers, arrays and tuples of them as JSON knows them."""
+    if isinstance(value, tuple):
+        return [_saved(entry) for entry in value]
+    return value if value is None else np.asarray(value).tolist()
 
 
 def _bound(name: str, given: ArrayLike | None, default: float) -> Any:

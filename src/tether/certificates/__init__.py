@@ -3,6 +3,7 @@
 from typing import Any
 
 from tether.certificates.choice import Choice
+from tether.certificates.cooling import CoolingStructure
 from tether.certificates.lipschitz import LipschitzCertificate, LipschitzState, Rule
 from tether.certificates.structured import Structure, Structured, StructuredState
 from tether.certificates.systems import STRUCTURES, CarbonStructure, InferenceStructure
@@ -17,6 +18,7 @@ __all__ = [
     "CarbonStructure",
     "Certificate",
     "Choice",
+    "CoolingStructure",
     "InferenceStructure",
     "LipschitzCertificate",
     "LipschitzState",

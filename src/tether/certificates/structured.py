@@ -76,16 +76,18 @@ class Structure(ABC):
 
     kind: ClassVar[str]
     """Its name in `to_dict`."""
+    scalar: ClassVar[bool] = True
+    """Whether all gaps, and all that is read, are single numbers; if some are arrays, the online guard uses NumPy."""
 
     @property
     @abstractmethod
-    def low(self) -> float:
-        """Lowest action for which the bounds hold."""
+    def low(self) -> Any:
+        """Lowest action for which the bounds hold, a number or [n]."""
 
     @property
     @abstractmethod
-    def high(self) -> float:
-        """Highest action for which the bounds hold."""
+    def high(self) -> Any:
+        """Highest action for which the bounds hold, a number or [n]."""
 
     @property
     @abstractmethod
@@ -105,14 +107,18 @@ class Structure(ABC):
         """Whether what was read is within the ranges for which the bounds hold."""
 
     @abstractmethod
+    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """The gaps, as `refine` gives them, if what the prior would see on its own trajectory were known."""
+
+    @abstractmethod
     def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
-        """The gaps, with what seeing the state adds; never larger."""
+        """The gaps that `start` or `close` left, with what seeing the state adds."""
 
     @abstractmethod
     def exposure(
         self, gaps: tuple[Any, ...], seen: tuple[Any, ...], prior: Any, action: Any, xp: Any
     ) -> Exposure:
-        """The bounds for `action`, where the prior would play `prior`."""
+        """The bounds for `action`, where the prior would play `prior`; for a vector, lists of n numbers if `scalar`."""
 
     @abstractmethod
     def close(self, step: tuple[Any, ...], cost: Any, epsilon: float, xp: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -147,6 +153,8 @@ class Opened(NamedTuple):
     """The refined gaps."""
     slack: Any
     """S_h + (h - 1) b, rounded inward, cost units."""
+    earned: Any
+    """lam*eps + b, cost units a round."""
     remaining: Any
     """Rounds left, this one included."""
     breached: Any
@@ -196,7 +204,7 @@ class Structured:
     @property
     def scalar(self) -> bool:
         """Whether the state is single numbers."""
-        return True
+        return self.system.scalar
 
     def start(self, xp: Any = np, zero: Any = 0.0) -> StructuredState:  # noqa: ARG002
         """The state before the first round; `zero` carries the number type that later states have."""
@@ -210,14 +218,16 @@ class Structured:
             seen = tuple(float(each) for each in seen)
         breached = xp.logical_or(state.breached, xp.logical_not(self.system.admits(seen, xp)))
         gaps = self.system.refine(state.gaps, seen, xp)
-        return Opened(seen, gaps, self._base(state), self.contract.horizon - state.rounds, breached)
+        contract = self.contract
+        remaining = contract.horizon - state.rounds
+        return Opened(seen, gaps, self._base(state), contract.earned, remaining, breached)
 
     def features(self, opened: Any, xp: Any = np) -> tuple[Any, Any, Any]:
         """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below).
 
         The slack is the right-hand side of (*) for n = 0, cost units: what this round may cost more than the prior.
         """
-        slack = opened.slack + self.contract.earned
+        slack = opened.slack + opened.earned
         return slack, *self.system.felt(opened.gaps, xp)
 
     def feature_units(self) -> tuple[float, float, float]:
@@ -245,23 +255,29 @@ class Structured:
         wish = xp.minimum(xp.maximum(wish, low), high)
         wish = xp.minimum(xp.maximum(wish, self.system.low), self.system.high)
 
+        # A share and a cost are single numbers, whatever an action is.
+        one = _scalar if self.system.scalar and not _is_jax(xp) else xp
+
         def point(prior: Any, wish: Any, share: Any) -> Any:
+            if isinstance(prior, list):
+                return [point(*pair, share) for pair in zip(prior, wish, strict=True)]
             partway = prior + share * (wish - prior)
-            return xp.where(share >= 1.0, wish, xp.where(share > 0.0, partway, prior))
+            return one.where(share >= 1.0, wish, one.where(share > 0.0, partway, prior))
 
         def excess(inputs: tuple[Opened, Any, Any], share: Any) -> Any:
             opened, prior, wish = inputs
-            slacks = self._slacks(opened, self._exposure(opened, prior, point(prior, wish, share), xp), xp)
+            slacks = self._slacks(opened, self._exposure(opened, prior, point(prior, wish, share), one), one)
             least = slacks[0]
             for slack in slacks[1:]:
-                least = xp.minimum(least, slack)
+                least = one.minimum(least, slack)
             return -least
 
-        inputs = (opened, prior, wish)
-        share = xp.where(opened.breached, 0.0, largest_share(excess, inputs, xp))
-        action = point(prior, wish, share)
-        exposure = self._exposure(opened, prior, action, xp)
-        margin = self._slacks(opened, exposure, xp)[0]
+        inputs = (opened, self._entries(prior), self._entries(wish))
+        share = one.where(opened.breached, 0.0, largest_share(excess, inputs, one))
+        entries = point(*inputs[1:], share)
+        exposure = self._exposure(opened, inputs[1], entries, one)
+        margin = self._slacks(opened, exposure, one)[0]
+        action = xp.stack(entries) if isinstance(entries, list) else entries
         deviation = length(action - prior, norm, xp)
         taken = Taken(exposure.totals[0], exposure.ceiling, exposure.step, opened.breached)
         return Choice(action, deviation, deviation, margin, taken, opened.breached)
@@ -277,10 +293,10 @@ class Structured:
         possible = cost <= taken.ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
         accepted = xp.logical_and(self.accepts(cost, xp), possible)
         cost = xp.where(accepted, cost, contract.cost_floor)
-        floor, gaps = self.system.close(taken.step, cost, _epsilon(state.surplus), xp)
+        floor, gaps = self.system.close(taken.step, cost, round_off(state.surplus), xp)
         floor = xp.maximum(xp.maximum(floor, cost - taken.now), contract.cost_floor)
         surplus = state.surplus + (1.0 + contract.lam) * floor - cost
-        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + taken.now
+        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + abs(taken.now)
         breached = xp.logical_or(xp.logical_or(state.breached, taken.breached), xp.logical_not(accepted))
         return StructuredState(state.rounds + 1.0, surplus, gaps, magnitude, breached)
 
@@ -295,16 +311,25 @@ class Structured:
 
     def restore(self, state: dict[str, Any], taken: Any) -> tuple[StructuredState, Taken | None]:
         """The state and the open round that were saved as plain numbers and lists."""
-        restored = StructuredState(**{**state, "gaps": tuple(state["gaps"])})
+        restored = StructuredState(**{**state, "gaps": _numbers(state["gaps"])})
         if taken is None:
             return restored, None
         now, ceiling, step, breached = taken
-        return restored, Taken(now, ceiling, tuple(step), breached)
+        return restored, Taken(now, ceiling, _numbers(step), breached)
 
     def _base(self, state: Any) -> Any:
         """S_h + (h - 1) b, rounded inward, cost units."""
         unit = self._unit_round_off(state.surplus)
         return state.surplus + state.rounds * self.contract.b * (1.0 - unit) - unit * state.magnitude
+
+    def _entries(self, action: Any) -> Any:
+        """A vector as a list of single numbers, if that is how the system is described.
+
+        A compiler then sees numbers only, and does not work out a vector again for each of its entries.
+        """
+        if not self.system.scalar or getattr(action, "ndim", 0) == 0:
+            return action
+        return action.tolist() if isinstance(action, np.ndarray) else list(action)
 
     def _exposure(self, opened: Opened, prior: Any, action: Any, xp: Any) -> Exposure:
         return self.system.exposure(opened.gaps, opened.seen, prior, action, xp)
@@ -312,16 +337,16 @@ class Structured:
     def _slacks(self, opened: Opened, exposure: Exposure, xp: Any) -> list[Any]:
         """What (*) leaves for each n, cost units, rounded inward; infinite for rounds beyond the horizon."""
         unit = self._unit_round_off(opened.slack)
-        earned = self.contract.earned * (1.0 - unit)
+        earned = opened.earned * (1.0 - unit)
         base = opened.slack - unit * exposure.ceiling
         return [
-            xp.where(n < opened.remaining, base + (n + 1) * earned - total * (1.0 + unit), math.inf)
+            xp.where(n < opened.remaining, base + (n + 1) * earned - total - unit * abs(total), math.inf)
             for n, total in enumerate(exposure.totals)
         ]
 
     def _unit_round_off(self, number: Any) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""
-        epsilon = _epsilon(number)
+        epsilon = round_off(number)
         return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)
 
 
@@ -338,37 +363,66 @@ def largest_share(excess: Callable[[Any, Any], Any], inputs: Any, xp: Any) -> An
     if isinstance(at_low, float) and (whole or none):
         return 1.0 if whole else 0.0
     # Aiming a little inside, so that round-off does not decide whether the last point counts.
-    aim = 64.0 * _epsilon(at_low) * (1.0 + abs(at_low))
-    low, high, side = 0.0, 1.0, 0.0
+    aim = 64.0 * round_off(at_low) * (1.0 + abs(at_low))
     value_low, value_high = xp.where(none, -1.0, xp.minimum(at_low + aim, 0.0)), xp.where(whole, 1.0, at_high)
-    for _ in range(SEARCH):
+
+    def halve(_: int, bracket: tuple[Any, ...]) -> tuple[Any, ...]:
+        low, high, value_low, value_high, side = bracket
         middle = low + (high - low) * (value_low / (value_low - value_high))
         value = excess(fixed, middle)
         safe = value <= 0.0
         # An end that stays where it is for a second time counts half, so that the other one is not stuck.
-        value_low, value_high = (
+        return (
+            xp.where(safe, middle, low),
+            xp.where(safe, high, middle),
             xp.where(safe, xp.minimum(value + aim, 0.0), xp.where(side < 0.0, 0.5 * value_low, value_low)),
             xp.where(safe, xp.where(side > 0.0, 0.5 * value_high, value_high), value),
+            xp.where(safe, 1.0, -1.0),
         )
-        low, high = xp.where(safe, middle, low), xp.where(safe, high, middle)
-        side = xp.where(safe, 1.0, -1.0)
-        if isinstance(value_low, float) and value_low == 0.0:
-            break
+
+    zero = xp.where(whole, 0.0, 0.0)
+    bracket = (zero, zero + 1.0, value_low, value_high, zero)
+    if _is_jax(xp):
+        import jax
+
+        # Written out it is faster, but not for a vector: what the compiler then makes of it is far too long.
+        unroll = 1 if isinstance(inputs[-1], list) else SEARCH
+        bracket = jax.lax.fori_loop(0, SEARCH, halve, bracket, unroll=unroll)
+    else:
+        for i in range(SEARCH):
+            bracket = halve(i, bracket)
+            if isinstance(value_low, float) and bracket[2] == 0.0:
+                break
+    low = bracket[0]
     inside = xp.logical_not(xp.logical_or(whole, none))
     if _is_jax(xp):
-        low = low + _boundary_change(excess, inputs, fixed, low, inside, xp)
+        low = _on_boundary(excess, inputs, low, inside, xp)
     return xp.where(whole, 1.0, xp.where(inside, low, 0.0))
 
 
-def _boundary_change(
-    excess: Callable[[Any, Any], Any], inputs: Any, fixed: Any, share: Any, inside: Any, xp: Any
-) -> Any:
-    """Zero, with the derivative of the boundary."""
-    value, short = excess(inputs, share), 1e-3 * share
-    slope = excess(fixed, share) - excess(fixed, share - short)
-    usable = xp.logical_and(inside, xp.logical_and(slope > 0.0, short > 0.0))
-    change = (_frozen(value, xp) - value) * xp.where(usable, short, 0.0)
-    return change / xp.where(usable, slope, 1.0)
+def _on_boundary(excess: Callable[[Any, Any], Any], inputs: Any, share: Any, inside: Any, xp: Any) -> Any:
+    """The share, with the derivative of the boundary in `inputs`."""
+    import jax
+
+    @jax.custom_jvp
+    def unchanged(inputs: Any, share: Any, inside: Any) -> Any:  # noqa: ARG001
+        return share
+
+    @unchanged.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        inputs, share, inside = primals
+        short = 1e-3 * share
+        value, change = jax.jvp(lambda inputs: excess(inputs, share), (inputs,), (tangents[0],))
+        slope = value - excess(inputs, share - short)
+        usable = xp.logical_and(inside, xp.logical_and(slope > 0.0, short > 0.0))
+        return share, -change * xp.where(usable, short, 0.0) / xp.where(usable, slope, 1.0)
+
+    return unchanged(inputs, share, inside)
+
+
+def _numbers(saved: Any) -> tuple[Any, ...]:
+    """Saved gaps: numbers stay what they are, lists become arrays."""
+    return tuple(np.array(each) if isinstance(each, list) else each for each in saved)
 
 
 def _is_jax(xp: Any) -> bool:
@@ -384,5 +438,6 @@ def _frozen(values: Any, xp: Any) -> Any:
     return jax.lax.stop_gradient(values)
 
 
-def _epsilon(number: Any) -> float:
+def round_off(number: Any) -> float:
+    """The unit round-off of the number's type."""
     return float(np.finfo(number.dtype).eps) if hasattr(number, "dtype") else sys.float_info.epsilon

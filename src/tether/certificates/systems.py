@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tether.certificates.cooling import CoolingStructure
 from tether.certificates.structured import Exposure, Structure
 
 
@@ -118,6 +119,11 @@ class CarbonStructure(Structure):
         x, mu = seen
         inside = xp.logical_and(x >= 0.0, x <= self.backlog_max)
         return xp.logical_and(inside, xp.logical_and(mu >= 0.0, mu <= self.demand_max))
+
+    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """(e+, e-)."""
+        above = seen[0] - prior_seen[0]
+        return xp.maximum(above, 0.0), xp.maximum(-above, 0.0)
 
     def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
         """The prior's backlog is between 0 and the cap."""
@@ -301,6 +307,10 @@ class InferenceStructure(Structure):
         possible = xp.logical_and(mu >= 0.0, mu <= self.demand_max)
         return xp.logical_and(xp.logical_and(inside, possible), xp.isfinite(renewables) & (renewables >= 0.0))
 
+    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """(e,)."""
+        return (xp.maximum(prior_seen[0] - seen[0], 0.0),)
+
     def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
         """The prior's battery holds no more than its capacity."""
         return (xp.minimum(gaps[0], self.capacity - seen[0]),)
@@ -338,7 +348,7 @@ class InferenceStructure(Structure):
         return 0.0 * gaps[0], gaps[0]
 
 
-STRUCTURES: dict[str, type[Any]] = {each.kind: each for each in (CarbonStructure, InferenceStructure)}
+STRUCTURES: dict[str, type[Any]] = {each.kind: each for each in (CarbonStructure, InferenceStructure, CoolingStructure)}
 """The structures by their `kind`."""
 
 
