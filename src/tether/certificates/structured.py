@@ -288,13 +288,17 @@ class Structured:
 
     def update(self, state: Any, taken: Any, cost: Any, xp: Any = np) -> StructuredState:
         """Close a round in which an action was `taken` and `cost` was seen."""
+        return self._closed(state, taken, cost, 0.0, xp)
+
+    def _closed(self, state: Any, taken: Any, cost: Any, paid: Any, xp: Any) -> StructuredState:
+        """See `update`; `paid` is a lower bound on what the prior paid, known from elsewhere."""
         contract = self.contract
         unit = self._unit_round_off(state.surplus)
         possible = cost <= taken.ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
         accepted = xp.logical_and(self.accepts(cost, xp), possible)
         cost = xp.where(accepted, cost, contract.cost_floor)
         floor, gaps = self.system.close(taken.step, cost, round_off(state.surplus), xp)
-        floor = xp.maximum(xp.maximum(floor, cost - taken.now), contract.cost_floor)
+        floor = xp.maximum(xp.maximum(floor, cost - taken.now), xp.maximum(paid, contract.cost_floor))
         surplus = state.surplus + (1.0 + contract.lam) * floor - cost
         magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + abs(taken.now)
         breached = xp.logical_or(xp.logical_or(state.breached, taken.breached), xp.logical_not(accepted))
