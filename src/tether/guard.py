@@ -306,7 +306,9 @@ class Guard:
         try:
             if certificate is None:
                 certificate = certificate_from_dict(saved["certificate"])
-            elif json.loads(json.dumps(certificate.to_dict())) != json.loads(json.dumps(saved["certificate"])):
+            elif json.loads(json.dumps(certificate.to_dict())) != json.loads(
+                json.dumps(saved["certificate"])
+            ):
                 raise ValueError(f"the guard was saved with another certificate: {saved['certificate']!r}")
             low, high = _unplain(saved["low"], -math.inf), _unplain(saved["high"], math.inf)
             guard = cls(certificate, prior, low, high, saved["norm"])

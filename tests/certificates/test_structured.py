@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,17 @@ import numpy as np
 import pytest
 
 import tether
-from structures import BOUNDS, SYSTEMS, corners, counterexamples, loosened
-from tether.certificates import Structured
-from tether.envs.base import namespace
+from structures import (
+    BOUNDS,
+    CONTRACTS,
+    SCRIPTED,
+    SYSTEMS,
+    counterexamples,
+    episodes_for,
+    hostile,
+    loosened,
+)
+from tether.certificates import CarbonStructure, Structured
 
 TIES = 1e-9
 """What round-off may do to a bound; the certificate's own reserve is larger."""
@@ -25,82 +33,25 @@ LOOSE = [(name, bound) for name, bounds in BOUNDS.items() for bound in bounds]
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_random_search_finds_no_counterexample_to_any_bound(name):
     env = SYSTEMS[name]
-    broken = counterexamples(env, env.structure, np.random.default_rng(0))
+    broken = counterexamples(env, env.structure, seed=0)
     assert all(worst <= TIES for worst in broken.values()), broken
 
 
 @pytest.mark.parametrize(("name", "bound"), LOOSE)
 def test_the_search_finds_a_counterexample_to_any_bound_loosened_by_five_percent(name, bound):
     env = SYSTEMS[name]
-    broken = counterexamples(env, loosened(env.structure, bound), np.random.default_rng(1), 50_000)
+    broken = counterexamples(env, loosened(env.structure, bound), seed=1, count=50_000)
     assert broken[bound] > 0.01
 
 
-# Episodes with a script: how the proposal differs from the prior's action, as a share of it.
-SCRIPTED = {name: dataclasses.replace(SYSTEMS[name], context=("script",)) for name in ("carbon", "inference")}
-
-
-def hostile(observation, key):
-    """What the script says; absurd values become NaN and infinity."""
-    xp, script = namespace(observation), observation[4]
-    script = xp.where(script > 1e29, math.inf, xp.where(script < -1e29, math.nan, script))
-    demand, other = observation[0], observation[3]
-    return script * (demand + other + 1.0)
-
-
-def episodes_for(env, count, rng, horizon=24):
-    """Noise at its worst corners and the scripts of hostile policies."""
-    shape = (count, horizon)
-    series = {}
-    for name, (low, high) in env.limits().items():
-        worst = {"efficiency_noise": (0.7, 0.1), "discharge_rate": (0.1, 0.7), "charge_rate": (0.7, 0.1)}
-        series[name] = corners(rng, shape, low, min(high, 6.0), worst.get(name, (0.4, 0.4)))
-    rounds = np.arange(horizon)
-    strike = rng.integers(horizon, size=(count, 1))
-    # Too little work is what hurts the carbon system, too much the inference system.
-    bad, good = (0.0, 10.0) if isinstance(env, tether.envs.Carbon) else (10.0, 0.0)
-    follow = np.full(shape, 1.0)
-    kinds = np.stack(
-        [
-            np.full(shape, bad),
-            np.where(rounds < strike, good, bad) + 0.0 * follow,
-            np.where(rounds == strike, bad, 1.1),
-            np.where(rounds % 2 == strike % 2, bad, good),
-            rng.exponential(size=shape),
-            rng.choice([bad, good, 1e30, -1e30, 1e20], size=shape),
-        ]
-    )
-    series["script"] = kinds[rng.integers(len(kinds), size=count), np.arange(count)]
-    if "charge_rate" in series:
-        set_traps(env, series, rng)
-    return tether.data.Episodes(series)
-
-
-def set_traps(env, series, rng):
-    """In a third of the episodes: spend unseen what the battery would have kept, where it is missed most.
-
-    In one round the prior would keep just so much; in the next its own shortfall is the largest possible.
-    """
-    count, horizon = series["demand"].shape
-    trapped = np.flatnonzero(rng.uniform(size=count) < 1.0 / 3.0)[:, None]
-    kept = np.exp(rng.uniform(np.log(1e-3), np.log(0.3), size=trapped.shape))
-    due = (env.demand_max - math.sqrt(env.carbon_slack)) / env.structure.charge_rate
-    first, second = np.arange(0, horizon, 2)[None, :], np.arange(1, horizon, 2)[None, :]
-    series["demand"][trapped, first], series["demand"][trapped, second] = 3.0, env.demand_max
-    series["renewables"][trapped, first] = (3.0 + kept) / env.charge_rate_min
-    series["renewables"][trapped, second] = due
-    series["charge_rate"][trapped, np.arange(horizon)[None, :]] = env.charge_rate_min
-    series["discharge_rate"][trapped, np.arange(horizon)[None, :]] = 1.0
-    series["script"][trapped, first], series["script"][trapped, second] = 10.0, -1e30
-
-
-CONTRACTS = ((0.0, 2.0), (2.0, 0.3), (10.0, 6.0), (0.0, 0.01), (0.0, 0.0))
+# The cooling system's costs do not grow as a square: wide contracts are not broken by anyone.
+CONTRACTS_OF = {"carbon": CONTRACTS, "inference": CONTRACTS, "cooling": ((0.0, 1.0), (0.5, 0.1))}
 
 
 @functools.cache
 def attack(name):
     """Many hostile episodes; the same ones for each test, so that one program serves them."""
-    return episodes_for(SCRIPTED[name], 40_000, np.random.default_rng(2))
+    return episodes_for(SCRIPTED[name], 8_000 if name == "cooling" else 40_000, np.random.default_rng(2))
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
@@ -109,7 +60,7 @@ def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do(name):
     episodes = attack(name)
     prior = tether.rollout(env, env.prior, episodes, record="outcomes")
     unguarded = tether.rollout(env, hostile, episodes, record="outcomes")
-    for lam, b in CONTRACTS:
+    for lam, b in CONTRACTS_OF[name]:
         contract = env.contract(lam, b)
         assert tether.audit(unguarded, prior, contract).violation_rate > 0.3
         run = tether.rollout(env, hostile, episodes, Structured(contract, env.structure))
@@ -125,8 +76,9 @@ def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do(name):
 
 
 # A gap below enters the carbon system's costs only through the tenth of it that can turn around: 5 % of that has not
-# broken the promise in any episode found so far. The search above does find it.
-ATTACKED = [pair for pair in LOOSE if pair != ("carbon", "below")]
+# broken the promise in any episode found so far. The search above does find it. Those of the cooling system are left to
+# the search too: each takes seconds to compile here.
+ATTACKED = [pair for pair in LOOSE if pair[0] != "cooling" and pair != ("carbon", "below")]
 
 
 @pytest.mark.parametrize(("name", "bound"), ATTACKED)
@@ -150,7 +102,7 @@ def online(env, episodes, i, guard):
         drawn = {name: episodes[name][i, h] for name in env.drawn_names}
         observation = env.observation(state, drawn)
         before = guard._state
-        decision = guard.act(observation, float(hostile(observation, None)))
+        decision = guard.act(observation, hostile(observation, None))
         state, _, cost = env.step(state, drawn, decision.action)
         guard.observe(cost)
         yield decision, observation, before, cost
@@ -163,7 +115,7 @@ def test_the_online_guard_and_the_compiled_rollout_decide_alike(name):
     certificate = Structured(env.contract(0.5, 1.0), env.structure)
     run = tether.rollout(env, hostile, episodes, certificate)
     for i in range(12):
-        guard = tether.Guard(certificate, env.prior, env.low, env.high)
+        guard = tether.Guard(certificate, env.prior, env.low, env.high, env.norm)
         rounds = list(online(env, episodes, i, guard))
         played = np.array([decision.action for decision, *_ in rounds])
         assert np.max(np.abs(played - run.actions[i])) < 1e-9
@@ -178,7 +130,7 @@ def test_the_prior_stays_safe_whatever_was_played(name):
     episodes = episodes_for(env, 40, np.random.default_rng(5))
     for i, (lam, b) in enumerate(CONTRACTS * 8):
         contract = env.contract(lam, b)
-        guard = tether.Guard(Structured(contract, env.structure), env.prior, env.low, env.high)
+        guard = tether.Guard(Structured(contract, env.structure), env.prior, env.low, env.high, env.norm)
         for decision, observation, before, _ in online(env, episodes, i, guard):
             seen = env.structure.read([float(entry) for entry in observation])
             gaps = env.structure.refine(before.gaps, seen, np)
@@ -239,6 +191,67 @@ def test_a_saved_guard_goes_on_with_identical_decisions_in_the_middle_of_a_round
     assert decision.intervened
 
 
+@dataclasses.dataclass(frozen=True)
+class Packed(CarbonStructure):
+    """The carbon structure with its two gaps in one array."""
+
+    scalar = False
+
+    def start(self, zero):
+        return (np.stack(super().start(zero)),)
+
+    def refine(self, gaps, seen, xp):
+        return (np.stack(super().refine(tuple(gaps[0]), seen, xp)),)
+
+    def exposure(self, gaps, seen, prior, action, xp):
+        exposure = super().exposure(tuple(gaps[0]), seen, prior, action, xp)
+        return exposure._replace(step=(np.stack(exposure.step),))
+
+    def close(self, step, cost, epsilon, xp):
+        floor, gaps = super().close(tuple(step[0]), cost, epsilon, xp)
+        return floor, (np.stack(gaps),)
+
+    def felt(self, gaps, xp):
+        return tuple(gaps[0])
+
+
+def test_gaps_may_be_arrays_and_are_saved_and_restored():
+    env, plain = SYSTEMS["carbon"], carbon_guard()
+    certificate = Structured(env.contract(2.0, 2.0), Packed(**dataclasses.asdict(env.structure)))
+    packed = tether.Guard(certificate, env.prior, low=0.0)
+    for demand, cost, backlog in ((4.0, 3.0, 0.0), (3.0, 2.0, 1.0), (3.0, 1.5, 0.6)):
+        observation = [demand, 2.0, 0.0, backlog]
+        assert packed.features(observation) == pytest.approx(plain.features(observation))
+        assert packed.act(observation, 0.0).action == pytest.approx(
+            plain.act(observation, 0.0).action, abs=1e-9
+        )
+        saved = json.loads(json.dumps(packed.state_dict()))
+        packed = tether.Guard.from_state_dict(saved, env.prior, certificate)
+        packed.observe(cost)
+        plain.observe(cost)
+    with pytest.raises(ValueError, match="saved with another certificate"):
+        tether.Guard.from_state_dict(saved, env.prior, plain.certificate)
+
+
+def test_the_next_temperatures_tell_what_a_unit_did():
+    """While both units run, the gap is known: at its two ends it differs by round-off only."""
+    env = SCRIPTED["cooling"]
+    episodes = episodes_for(env, 20, np.random.default_rng(6))
+    guard = tether.Guard(
+        Structured(env.contract(0.5, 0.5), env.structure), env.prior, 1.0, env.high, env.norm
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tether.AssumptionBreach)  # this prior may want less than 1
+        rounds = list(online(env, episodes, 0, guard))
+    widths, sizes = [], []
+    for _, observation, before, _ in rounds:
+        gaps = env.structure.refine(before.gaps, env.structure.read(observation), np)
+        widths.append(max(gaps[0] + gaps[1], gaps[2] + gaps[3]))
+        sizes.append(max(abs(gap) for gap in gaps))
+    assert max(sizes) > 0.1
+    assert max(widths) < 1e-9
+
+
 def test_what_the_structure_rules_out_is_a_breach_and_leaves_the_prior():
     guard = carbon_guard()
     guard.act([4.0, 2.0, 0.0, 0.0], 0.0)
@@ -259,6 +272,8 @@ def test_a_structure_is_checked_and_described():
         Structured(env.contract(1.0, 1.0), env.sensitivity)
     with pytest.raises(ValueError, match="gaps must shrink"):
         _ = dataclasses.replace(env, efficiency=0.5, efficiency_noise_max=0.5).structure
+    with pytest.raises(ValueError, match="a room that is hotter must stay hotter"):
+        _ = tether.envs.Cooling(gain=3.2).structure
     for system in SYSTEMS.values():
         certificate = Structured(system.contract(1.0, 1.0), system.structure)
         assert tether.certificates.certificate_from_dict(certificate.to_dict()) == certificate

@@ -26,19 +26,21 @@ class CoolingStructure(Structure):
     or x+_2 rises. So it is at least L_i(v), for the coldest rooms that the prior may have, x - u, and at most U_i(v),
     for the hottest, x + l; both linear in v:
 
-        L_i(v) = D_i - stay u_i - wall u_j - k v pi_i(x_i - u_i),    U_i(v) = D_i + stay l_i + wall l_j - k v pi_i(x_i + l_i).
+        L_i(v) = D_i - stay u_i - wall u_j - k v pi_i(x_i - u_i),
+        U_i(v) = D_i + stay l_i + wall l_j - k v pi_i(x_i + l_i).
 
-    *Gaps.* For this v they become u_i'(v) = x_i'(v) - L_i(v) and l_i'(v) = U_i(v) - x_i'(v), linear in v: before the next
-    state is seen, at most their larger end. Under the prior a_i = pi_i(x_i), and the slopes of pi_i give
+    *Gaps.* For this v they become u_i'(v) = x_i'(v) - L_i(v) and l_i'(v) = U_i(v) - x_i'(v), linear in v: before the
+    next state is seen, at most their larger end. Under the prior a_i = pi_i(x_i), and the slopes of pi_i give
 
         u' <= A [u]^+,  l' <= A [l]^+,                      A = (stay, wall; wall, stay),
 
-    whatever load, weather and v are, because those of x_i - k v pi_i(x_i) are between 0 and 1.
+    whatever load, weather and v are, because those of stay x_i - k v pi_i(x_i) are between 0 and stay.
 
-    *Now.* The least that the prior's room can cost at v is m_i(v) = [max(L_i(v) - setpoint, setpoint - U_i(v)) - band]^+,
-    as L_i <= U_i. So c - c+ <= sum_i w_i max_v (phi(x_i'(v)) - m_i(v)) = t_0. The first term is convex in v, the second
-    piecewise linear, so the largest value is at an end or where m_i begins to rise: at v_low, 1, L_i(v) = setpoint + band
-    or U_i(v) = setpoint - band. t_0 is negative where the own rooms are better off whatever happens.
+    *Now.* The least that the prior's room can cost at v is m_i(v) = [max(L_i(v) - setpoint, setpoint - U_i(v)) -
+    band]^+, as L_i <= U_i. So c - c+ <= sum_i w_i max_v (phi(x_i'(v)) - m_i(v)) = t_0. The first term is convex in v,
+    and m_i is linear but where it begins to rise (its two parts are never positive at once), so the largest value is at
+    v_low, at 1, or where L_i(v) = setpoint + band or U_i(v) = setpoint - band. t_0 is negative where the own rooms are
+    better off whatever happens; so even with lam = b = 0 what is certain to be no worse than the prior may be played.
 
     *Later*, under the prior, u and l after n more rounds are at most A^n [u']^+ and A^n [l']^+. A room is not above and
     below the prior's at once, and phi has slope at most 1, so
@@ -48,13 +50,13 @@ class CoolingStructure(Structure):
     and from K on sum_{k>=K} w . M_k <= w . (I - A)^-1 M_K, because M_{k+1} <= A M_k. So a gap of rooms that are off in
     opposite directions costs less: heat passes through the wall.
 
-    *After the cost is seen* only their sum is known of the rooms: floor = 1 + sum_i w_i [max(L_i(1) - setpoint, setpoint -
-    U_i(v_low)) - band]^+, or c - t_0 if that is more. *When the next state is seen*, it tells v_i = (D_i - x_i') / (k a_i):
-    where a unit ran, the gaps at this v_i are taken; where it did not, the larger ends. So while both units run, and
-    nothing else is unknown, both gaps are known up to round-off, u = -l.
+    *After the cost is seen* only their sum is known of the rooms: floor = 1 + sum_i w_i [max(L_i(1) - setpoint,
+    setpoint - U_i(v_low)) - band]^+, or c - t_0 if that is more (`Structured` sees to it). *When the next state is seen*,
+    it tells v_i = (D_i - x_i') / (k a_i): where a unit ran, the gaps at this v_i are taken; where it did not, the larger
+    ends. This is set membership: while both units run, both gaps are known up to round-off, u = -l.
 
-    *Consistency.* (1) floor >= c - t_0. (2) Under the prior in the next round t_0(next) <= w . max([u'']^+, [l'']^+) <= w .
-    M_1, as phi has slope at most 1, and its M_k are at most the M_{k+1} of this round; for the last, w . M_K + w . (I -
+    *Consistency.* (1) floor >= c - t_0. (2) Under the prior in the next round t_0(next) <= w . max([u'']^+, [l'']^+) <=
+    w . M_1, as phi has slope at most 1, and its M_k are at most the M_{k+1} of this round; for the last, w . M_K + w . (I -
     A)^-1 M_{K+1} <= w . (I - A)^-1 M_K. So t_n(next) <= t_{n+1} - t_0, and c - floor <= t_0.
 
     All t_n are convex in the action: the safe set is convex. Nothing is assumed of loads, weather and prices to come.
@@ -87,8 +89,8 @@ class CoolingStructure(Structure):
         object.__setattr__(self, "discomfort", tuple(self.discomfort))  # JSON knows no tuples
         if not self.heating * self.gain <= self._stay:
             raise ValueError(
-                "under the prior a room that is hotter must stay hotter: heating * gain must be at most 1 - wall - leak, "
-                f"got {self.heating * self.gain:g} and {self._stay:g}; use tether.LipschitzCertificate"
+                "under the prior a room that is hotter must stay hotter: heating * gain must be at most "
+                f"1 - wall - leak, got {self.heating * self.gain:g} and {self._stay:g}; use tether.LipschitzCertificate"
             )
 
     @property
@@ -149,7 +151,12 @@ class CoolingStructure(Structure):
         return tuple(refined)
 
     def exposure(
-        self, gaps: tuple[Any, ...], seen: tuple[Any, ...], prior: Any, action: Any, xp: Any  # noqa: ARG002
+        self,
+        gaps: tuple[Any, ...],
+        seen: tuple[Any, ...],
+        prior: Any,
+        action: Any,
+        xp: Any,
     ) -> Exposure:
         """See the class's documentation."""
         lowest, band = self.effectiveness_min, self.band

@@ -67,7 +67,11 @@ def falsify(
     import jax
 
     with jax.enable_x64(True):
-        situation = _played(env, structure, episodes, rng, count) if draw is None else draw(env, structure, rng, count)
+        situation = (
+            _played(env, structure, episodes, rng, count)
+            if draw is None
+            else draw(env, structure, rng, count)
+        )
         return _broken(env, structure, situation)
 
 
@@ -152,7 +156,9 @@ def _extremes(env: Any, name: str, values: Any, rng: np.random.Generator, count:
     size = (WARM_UP + ROUNDS, count)
     drawn = values[rng.integers(values.shape[0], size=size), rng.integers(values.shape[1], size=size)]
     low, high = env.limits().get(name, (-np.inf, np.inf))
-    low, high = (end if np.isfinite(end) else seen for end, seen in ((low, values.min()), (high, values.max())))
+    low, high = (
+        end if np.isfinite(end) else seen for end, seen in ((low, values.min()), (high, values.max()))
+    )
     place = rng.random(drawn.shape)
     return np.where(place < 0.25, low, np.where(place > 0.75, high, drawn))
 

@@ -64,18 +64,18 @@ class Shadowing(Structured):
 
     After each round the hidden series of the environment are `revealed` (work processed, work dropped, energy charged),
     and the prior's own round is simulated with them: `env.step` from its own state, with its own action. So the next
-    round begins with the gap itself instead of a bound, and floor_h = c+_h. What comes is as unknown as ever: nothing is
-    revealed before an action.
+    round begins with the gap itself instead of a bound, and floor_h = c+_h. What comes is as unknown as ever: nothing
+    is revealed before an action.
 
     **Sound.** Conditions (1) to (3) of `tether.certificates.structured` for the structure's own gaps g and floor imply
     them here. (3) gaps without uncertainty are valid gaps, and c+_h is a valid floor. (1) and (2) c_h - c+_h <= c_h -
     floor_h; and under the prior t_n never falls when gaps get wider (true of all structures of this package, and of any
     whose bounds are largest values over everything that the gaps allow), so that t_n(next, gaps known) <= t_n(next, g).
 
-    **If nothing is revealed**, or what is revealed is not finite, outside `env.limits()`, or does not give the cost that
-    was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this round
+    **If nothing is revealed**, or what is revealed is not finite, outside `env.limits()`, or does not give the cost
+    that was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this round
     begin with the gap that was known, and what the own state and cost tell (`CarbonStructure` finds the noise on a
-    segment, `CoolingStructure` each unit's effect: set membership) limits them as it does in a `Structured` certificate.
+    segment, `CoolingStructure` each unit's effect: set membership) limits them as it does in a `Structured` one.
 
     Args:
         contract: The promise.
@@ -108,7 +108,9 @@ class Shadowing(Structured):
     def start(self, xp: Any = np, zero: Any = 0.0) -> Any:
         """The state before the first round, in which the prior's state is the own one, whatever that is."""
         initial = self.env.initial()
-        state = initial._make(zero + np.asarray(entry) if np.ndim(entry) else zero + entry for entry in initial)
+        state = initial._make(
+            zero + np.asarray(entry) if np.ndim(entry) else zero + entry for entry in initial
+        )
         return ShadowingState(*super().start(xp, zero), Shadow(state, zero <= 0.0))
 
     def open(self, state: Any, observation: Any, xp: Any = np) -> Any:
@@ -124,9 +126,7 @@ class Shadowing(Structured):
         if xp is _scalar:
             prior_seen = tuple(float(each) for each in prior_seen)
         known = self.system.apart(opened.seen, prior_seen, xp)
-        gaps = tuple(
-            xp.where(state.shadow.known, *pair) for pair in zip(known, opened.gaps, strict=True)
-        )
+        gaps = tuple(xp.where(state.shadow.known, *pair) for pair in zip(known, opened.gaps, strict=True))
         shadow = Shadow(prior, state.shadow.known)
         return OpenedShadow(*opened._replace(gaps=gaps), observation, shadow)
 
@@ -135,7 +135,9 @@ class Shadowing(Structured):
         choice = super().choose(opened, *arguments, **named)
         return choice._replace(taken=Watched(choice.taken, opened.observation, choice.action, opened.shadow))
 
-    def update(self, state: Any, taken: Any, cost: Any, xp: Any = np, revealed: Mapping[str, Any] | None = None) -> Any:
+    def update(
+        self, state: Any, taken: Any, cost: Any, xp: Any = np, revealed: Mapping[str, Any] | None = None
+    ) -> Any:
         """Close a round in which an action was `taken`, `cost` was seen and the hidden series were `revealed`."""
         before, shadow = StructuredState(*state[:5]), taken.shadow
         if revealed is None:
@@ -158,7 +160,11 @@ class Shadowing(Structured):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate, but for the environment's class."""
-        return {**super().to_dict(), "kind": "shadowing", "env": {"class": type(self.env).__name__, **vars(self.env)}}
+        return {
+            **super().to_dict(),
+            "kind": "shadowing",
+            "env": {"class": type(self.env).__name__, **vars(self.env)},
+        }
 
     def restore(self, state: dict[str, Any], taken: Any) -> tuple[Any, Any]:
         """The state and the open round that were saved as plain numbers and lists."""

@@ -348,7 +348,9 @@ class InferenceStructure(Structure):
         return 0.0 * gaps[0], gaps[0]
 
 
-STRUCTURES: dict[str, type[Any]] = {each.kind: each for each in (CarbonStructure, InferenceStructure, CoolingStructure)}
+STRUCTURES: dict[str, type[Any]] = {
+    each.kind: each for each in (CarbonStructure, InferenceStructure, CoolingStructure)
+}
 """The structures by their `kind`."""
 
 

@@ -152,7 +152,7 @@ class Env(ABC):
     def shown(self, observation: Any) -> tuple[Any, dict[str, Any]]:
         """The state and the visible series of a round, as far as an observation [o] shows them by their names.
 
-        An entry `x_1`, `x_2`, ... is one of a vector x. A part of the state that is not shown is as before the first round.
+        An entry `x_1`, `x_2`, ... is one of a vector x. A part of the state that is not shown is as in `initial`.
         """
         entries: dict[str, Any] = {}
         for i, name in enumerate(self.observation_names):

@@ -189,5 +189,5 @@ class Cooling(Env):
         seen = observation if hasattr(observation, "ndim") else xp.asarray(observation)
         effectiveness = 0.5 * (self.effectiveness_min + 1.0)
         entering = seen[..., :2] + self.leak / self.heating * (seen[..., 2:3] - self.setpoint)
-        wish = entering / effectiveness + self.gain * (seen[..., 4:] - self.setpoint)
+        wish = entering / effectiveness + self.gain * (seen[..., 4:6] - self.setpoint)
         return xp.minimum(xp.maximum(wish, self.low), self.high)
