@@ -184,10 +184,7 @@ BOUNDS = {
 
 
 # Episodes with a script: how the proposal differs from the prior's action, as a share of it.
-SCRIPTED = {
-    name: dataclasses.replace(SYSTEMS[name], context=("script",))
-    for name in ("carbon", "inference", "cooling")
-}
+SCRIPTED = {name: dataclasses.replace(SYSTEMS[name], context=("script",)) for name in BOUNDS}
 
 
 def hostile(observation, key):

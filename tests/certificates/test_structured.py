@@ -230,7 +230,7 @@ def test_gaps_may_be_arrays_and_are_saved_and_restored():
         packed.observe(cost)
         plain.observe(cost)
     with pytest.raises(ValueError, match="saved with another certificate"):
-        tether.Guard.from_state_dict(saved, env.prior, plain.certificate)
+        tether.Guard.from_state_dict(saved, env.prior, Structured(env.contract(2.0, 1.0), env.structure))
 
 
 def test_the_next_temperatures_tell_what_a_unit_did():

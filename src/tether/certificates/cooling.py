@@ -51,13 +51,13 @@ class CoolingStructure(Structure):
     opposite directions costs less: heat passes through the wall.
 
     *After the cost is seen* only their sum is known of the rooms: floor = 1 + sum_i w_i [max(L_i(1) - setpoint,
-    setpoint - U_i(v_low)) - band]^+, or c - t_0 if that is more (`Structured` sees to it). *When the next state is seen*,
-    it tells v_i = (D_i - x_i') / (k a_i): where a unit ran, the gaps at this v_i are taken; where it did not, the larger
-    ends. This is set membership: while both units run, both gaps are known up to round-off, u = -l.
+    setpoint - U_i(v_low)) - band]^+, or c - t_0 if that is more (`Structured` sees to it). *When the next state is
+    seen*, it tells v_i = (D_i - x_i') / (k a_i): where a unit ran, the gaps at this v_i are taken; where it did not,
+    the larger ends. This is set membership: while both units run, both gaps are known up to round-off, u = -l.
 
     *Consistency.* (1) floor >= c - t_0. (2) Under the prior in the next round t_0(next) <= w . max([u'']^+, [l'']^+) <=
-    w . M_1, as phi has slope at most 1, and its M_k are at most the M_{k+1} of this round; for the last, w . M_K + w . (I -
-    A)^-1 M_{K+1} <= w . (I - A)^-1 M_K. So t_n(next) <= t_{n+1} - t_0, and c - floor <= t_0.
+    w . M_1, as phi has slope at most 1, and its M_k are at most the M_{k+1} of this round; for the last, w . M_K +
+    w . (I - A)^-1 M_{K+1} <= w . (I - A)^-1 M_K. So t_n(next) <= t_{n+1} - t_0, and c - floor <= t_0.
 
     All t_n are convex in the action: the safe set is convex. Nothing is assumed of loads, weather and prices to come.
     """
@@ -154,7 +154,7 @@ class CoolingStructure(Structure):
         self,
         gaps: tuple[Any, ...],
         seen: tuple[Any, ...],
-        prior: Any,
+        prior: Any,  # noqa: ARG002
         action: Any,
         xp: Any,
     ) -> Exposure:
@@ -185,7 +185,7 @@ class CoolingStructure(Structure):
             floor = floor + self.discomfort[i] * least(low - coldest, high - lowest * hottest)
             for gap, slope in ((rise, coldest - cooled), (fall, cooled - hottest)):
                 after.append(xp.maximum(gap + xp.maximum(lowest * slope, slope), 0.0))
-        totals = tuple(now + each for each in self._later(*after, xp=xp))
+        totals = tuple(now + each for each in self._later(after, xp))
         return Exposure(totals, 1.0 + ceiling, (1.0 + floor, *gaps, *seen, action[0], action[1]))
 
     def _room(self, i: int, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
@@ -212,8 +212,9 @@ class CoolingStructure(Structure):
         above, below = xp.maximum(above_1, above_2), xp.maximum(below_1, below_2)
         return xp.maximum(above, 0.0), xp.maximum(below, 0.0)
 
-    def _later(self, above_1: Any, below_1: Any, above_2: Any, below_2: Any, xp: Any) -> list[Any]:
-        """sum_{k<=n} w . M_k for n = 0 .. K-1 and for n = infinity."""
+    def _later(self, after: list[Any], xp: Any) -> list[Any]:
+        """sum_{k<=n} w . M_k for n = 0 .. K-1 and for n = infinity, from the [u'_1, l'_1, u'_2, l'_2] of this round."""
+        above_1, below_1, above_2, below_2 = after
         total, sums = 0.0, [0.0]
         for same, across, weight_1, weight_2 in self._powers:
             one = xp.maximum(same * above_1 + across * above_2, same * below_1 + across * below_2)

@@ -73,9 +73,9 @@ class Shadowing(Structured):
     whose bounds are largest values over everything that the gaps allow), so that t_n(next, gaps known) <= t_n(next, g).
 
     **If nothing is revealed**, or what is revealed is not finite, outside `env.limits()`, or does not give the cost
-    that was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this round
-    begin with the gap that was known, and what the own state and cost tell (`CarbonStructure` finds the noise on a
-    segment, `CoolingStructure` each unit's effect: set membership) limits them as it does in a `Structured` one.
+    that was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this
+    round begin with the gap that was known, and what the own state and cost tell (`CarbonStructure` finds the noise on
+    a segment, `CoolingStructure` each unit's effect: set membership) limits them as it does in a `Structured` one.
 
     Args:
         contract: The promise.
@@ -175,7 +175,7 @@ class Shadowing(Structured):
         if taken is not None:
             action = np.array(taken[2]) if isinstance(taken[2], list) else taken[2]
             watched = Watched(inner_taken, np.array(taken[1]), action, self._shadow(taken[3]))  # type: ignore[arg-type]
-        return ShadowingState(*restored, self._shadow(shadow)), watched  # type: ignore[misc]
+        return ShadowingState(*restored, self._shadow(shadow)), watched
 
     def _shadow(self, saved: Any) -> Shadow:
         return Shadow(self.env.initial()._make(_numbers(saved[0])), saved[1])
