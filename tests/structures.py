@@ -14,6 +14,7 @@ import tether
 from tether.envs.carbon import CarbonState
 from tether.envs.inference import InferenceState
 
+EPSILON = float(np.finfo(float).eps)
 ROUNDS = 6
 """What a deviation costs later is followed for so many rounds."""
 SEQUENCE = 8
@@ -46,14 +47,14 @@ def sequence_counterexamples(env, structure, rng, count=10_000):
 def play_round(env, structure, own, prior, gaps, series, h, action):
     """One round: for each bound by how much it was broken, and the states and gaps after it."""
     seen = read(env, structure, own, series, h)
-    gaps = structure.refine(gaps, seen, np)
+    gaps = structure.refine(gaps, seen, EPSILON, np)
     before = structure.exposure(gaps, seen, act(env, own, series, h), action, np)
     own, cost = step(env, own, series, h, action)
     prior, prior_cost = step(env, prior, series, h, act(env, prior, series, h))
-    floor, next_gaps = structure.close(before.step, cost, np.finfo(float).eps, np)
+    floor, next_gaps = structure.close(before.step, cost, EPSILON, np)
     floor = np.maximum(floor, env.cost_floor)
     next_seen = read(env, structure, own, series, h + 1)
-    next_gaps = structure.refine(next_gaps, next_seen, np)
+    next_gaps = structure.refine(next_gaps, next_seen, EPSILON, np)
     following = act(env, own, series, h + 1)
     after = structure.exposure(next_gaps, next_seen, following, following, np)
     worst = {"ceiling": cost - before.ceiling, "floor": floor - prior_cost}

@@ -6,10 +6,11 @@ keeps the order of calls, deals with bad input and says why it did what it did.
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tether import _scalar, _validate
-from tether.certificates import CERTIFICATES, Certificate, certificate_from_dict
+from tether.certificates import CERTIFICATES, Certificate, Shadowing, certificate_from_dict
 from tether.projection import NORMS, Norm
 
 STATE_VERSION = 2
@@ -257,15 +258,21 @@ class Guard:
             action, prior = np.array([action]), np.array([prior])
         return Decision(self.round, action, prior, proposal, deviation, radius, margin, intervened, reason)
 
-    def observe(self, cost: Any) -> None:
+    def observe(self, cost: Any, revealed: Mapping[str, Any] | None = None) -> None:
         """Close the round with the cost that it had.
 
         A cost that is not a finite number of at least the contract's floor, or that the certificate knows to be
         impossible, is an assumption breach: it is reported as an `AssumptionBreach` warning and in `breach`, and the
         episode goes on with the prior's actions.
 
+        Args:
+            cost: The round's cost.
+            revealed: For a `tether.certificates.Shadowing` certificate, the round's hidden series by name, such as
+                `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
+
         Raises:
             GuardMisuse: There is no open round.
+            ValueError: `revealed` is not what the certificate's environment hides; the round stays open.
         """
         if self._taken is None:
             raise GuardMisuse(f"round {self.round} has no action yet; call act(observation, proposal) first")
@@ -275,7 +282,13 @@ class Guard:
             number = math.nan
         round_now, breached_before = self.round, self._state.breached
         accepted = self.certificate.accepts(number, _scalar)
-        self._state = self.certificate.update(self._state, self._taken, number, self._xp)
+        if isinstance(self.certificate, Shadowing):
+            known = None if revealed is None else _revealed(revealed, self.certificate.env)
+            self._state = self.certificate.update(self._state, self._taken, number, self._xp, known)
+        elif revealed is None:
+            self._state = self.certificate.update(self._state, self._taken, number, self._xp)
+        else:
+            raise ValueError("only a tether.certificates.Shadowing certificate makes use of what is revealed")
         self._taken = None
         if not accepted:
             floor = self.certificate.contract.cost_floor
@@ -287,10 +300,7 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior, as plain numbers fit for JSON; valid in the middle of a round too."""
-        numbers = {
-            name: list(value) if isinstance(value, tuple) else np.asarray(value).tolist()
-            for name, value in self._state._asdict().items()
-        }
+        numbers = {name: _saved(value) for name, value in self._state._asdict().items()}
         return {
             "version": STATE_VERSION,
             "certificate": self.certificate.to_dict(),
@@ -299,19 +309,29 @@ class Guard:
             "norm": self.norm,
             "shape": self._shape,
             "state": numbers,
-            "taken": self._taken,
+            "taken": _saved(self._taken),
             "breach": None if self.breach is None else asdict(self.breach),
             "counts": {str(reason): count for reason, count in self.counts.items()},
         }
 
     @classmethod
-    def from_state_dict(cls, saved: dict[str, Any], prior: Callable[[Any], Any]) -> Guard:
-        """The guard that `state_dict` saved, with its prior; its decisions go on as if it had never stopped."""
+    def from_state_dict(
+        cls, saved: dict[str, Any], prior: Callable[[Any], Any], certificate: Certificate | None = None
+    ) -> Guard:
+        """The guard that `state_dict` saved, with its prior; its decisions go on as if it had never stopped.
+
+        A certificate with a structure or an environment that is not in the saved numbers must be given, as it was.
+        """
         if not isinstance(saved, dict) or saved.get("version") != STATE_VERSION:
             came = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
             raise ValueError(f"expected a guard state of version {STATE_VERSION}, got {came!r}")
         try:
-            certificate = certificate_from_dict(saved["certificate"])
+            if certificate is None:
+                certificate = certificate_from_dict(saved["certificate"])
+            elif json.loads(json.dumps(certificate.to_dict())) != json.loads(
+                json.dumps(saved["certificate"])
+            ):
+                raise ValueError(f"the guard was saved with another certificate: {saved['certificate']!r}")
             low, high = _unplain(saved["low"], -math.inf), _unplain(saved["high"], math.inf)
             guard = cls(certificate, prior, low, high, saved["norm"])
             guard._state, guard._taken = certificate.restore(saved["state"], saved["taken"])
@@ -381,7 +401,26 @@ def _floats(taken: Any) -> Any:
     if isinstance(taken, tuple):
         entries = [_floats(entry) for entry in taken]
         return taken._make(entries) if hasattr(taken, "_make") else tuple(entries)
-    return taken if isinstance(taken, bool) else float(taken)
+    if isinstance(taken, bool | np.bool_):
+        return bool(taken)
+    return taken if np.ndim(taken) > 0 else float(taken)
+
+
+def _revealed(given: Any, env: Any) -> dict[str, Any]:
+    """What was revealed, checked: an array for each hidden series."""
+    if not isinstance(given, Mapping) or set(given) != set(env.hidden):
+        raise ValueError(f"revealed must give {', '.join(env.hidden)}, got {given!r}")
+    try:
+        return {name: np.asarray(value, dtype=float) for name, value in given.items()}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"revealed must be numbers, got {given!r}") from error
+
+
+def _saved(value: Any) -> Any:
+    """Numbers, arrays and tuples of them as JSON knows them."""
+    if isinstance(value, tuple):
+        return [_saved(entry) for entry in value]
+    return value if value is None else np.asarray(value).tolist()
 
 
 def _bound(name: str, given: ArrayLike | None, default: float) -> Any:

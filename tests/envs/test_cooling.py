@@ -58,7 +58,7 @@ def reached(change, size):
 def under_prior(env, temperatures, drawn):
     state = CoolingState(temperatures)
     after = env.step(state, drawn, env.prior(env.observe(state, drawn)))
-    return after.state.temperatures, after.cost
+    return after.state.temperature, after.cost
 
 
 @pytest.mark.parametrize("name", ENVS)
@@ -71,7 +71,7 @@ def test_no_action_changes_the_cost_by_more_than_immediate_and_some_reach_it(nam
     size = largest(action - other)
     assert np.all(np.abs(one.cost - two.cost) <= env.sensitivity.immediate * size + 1e-9)
     assert reached(one.cost - two.cost, size) > 0.999 * env.sensitivity.immediate
-    gap = largest(one.state.temperatures - two.state.temperatures)
+    gap = largest(one.state.temperature - two.state.temperature)
     assert np.all(gap <= env.heating * size + 1e-9)
 
 

@@ -132,12 +132,12 @@ def test_a_system_without_equations_gets_an_ensemble_that_learns_to_predict_it()
         fit = learn(fit, news, jax.random.key(i))
     assert int(fit.count) == 2 * 1200
     visible = {name: drawn[name] for name in env.visible}
-    truth = seen["next_states"].temperatures
+    truth = seen["next_states"].temperature
     for member in range(model.candidates):
         system, imagined = model.imagine(model.believe(fit), jnp.zeros(0), visible, jax.random.key(1), member)
         silent = imagined | {"imagined": jnp.zeros_like(imagined["imagined"])}
         steps = jax.vmap(jax.vmap(system.step))(seen["states"], silent, seen["actions"])
-        error = np.asarray(steps.state.temperatures - truth).std(axis=(0, 1))
+        error = np.asarray(steps.state.temperature - truth).std(axis=(0, 1))
         assert np.all(error < 0.35 * np.asarray(truth).std(axis=(0, 1)))
         assert np.corrcoef(np.ravel(steps.cost), np.ravel(seen["costs"]))[0, 1] > 0.9
         assert float(steps.cost.min()) >= env.cost_floor

@@ -3,8 +3,11 @@
 from typing import Any
 
 from tether.certificates.choice import Choice
+from tether.certificates.cooling import CoolingStructure
+from tether.certificates.falsify import falsify
 from tether.certificates.lipschitz import LipschitzCertificate, LipschitzState, Rule
-from tether.certificates.structured import Structure, Structured, StructuredState
+from tether.certificates.shadowing import Shadowing
+from tether.certificates.structured import Exposure, Structure, Structured, StructuredState
 from tether.certificates.systems import STRUCTURES, CarbonStructure, InferenceStructure
 from tether.contract import Contract
 
@@ -17,14 +20,18 @@ __all__ = [
     "CarbonStructure",
     "Certificate",
     "Choice",
+    "CoolingStructure",
+    "Exposure",
     "InferenceStructure",
     "LipschitzCertificate",
     "LipschitzState",
     "Rule",
+    "Shadowing",
     "Structure",
     "Structured",
     "StructuredState",
     "certificate_from_dict",
+    "falsify",
 ]
 
 
@@ -33,5 +40,8 @@ def certificate_from_dict(description: dict[str, Any]) -> Certificate:
     if description["kind"] == "lipschitz":
         return LipschitzCertificate.from_dict(description)
     numbers = dict(description["system"])
-    system = STRUCTURES[numbers.pop("kind")](**numbers)
-    return Structured(Contract(**description["contract"]), system, description["resolution"])
+    kind = numbers.pop("kind")
+    if description["kind"] != "structured" or kind not in STRUCTURES:
+        raise ValueError(f"a certificate ({description['kind']}, {kind}) of your own must be given as it is")
+    system = STRUCTURES[kind](**numbers)
+    return Structured(Contract(**description["contract"]), system, resolution=description["resolution"])

@@ -46,11 +46,12 @@ paper's systems are in `tether.certificates.systems`.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -62,6 +63,10 @@ from tether.projection import Norm, length
 
 SEARCH = 8
 """Evaluations in the search for the largest safe share of a proposal."""
+_PLENTY = 1e30
+"""Stands for infinite slack, in whose place it can be computed with."""
+STAYING = 0.25
+"""What an end of the search's bracket that has not moved twice counts for."""
 
 
 class Exposure(NamedTuple):
@@ -83,16 +88,20 @@ class Structure(ABC):
 
     kind: ClassVar[str]
     """Its name in `to_dict`."""
+    entries: ClassVar[int] = 0
+    """How many numbers an action is; 0 if it is a number, not a vector."""
+    scalar: ClassVar[bool] = True
+    """Whether all gaps, and all that is read, are single numbers; if some are arrays, the online guard uses NumPy."""
 
     @property
     @abstractmethod
-    def low(self) -> float:
-        """Lowest action for which the bounds hold."""
+    def low(self) -> Any:
+        """Lowest action for which the bounds hold, a number or [n]."""
 
     @property
     @abstractmethod
-    def high(self) -> float:
-        """Highest action for which the bounds hold."""
+    def high(self) -> Any:
+        """Highest action for which the bounds hold, a number or [n]."""
 
     @property
     @abstractmethod
@@ -116,14 +125,18 @@ class Structure(ABC):
         return True
 
     @abstractmethod
-    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
-        """The gaps, with what seeing the state adds; never larger."""
+    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """The gaps, as `refine` gives them, if what the prior would see on its own trajectory were known."""
+
+    @abstractmethod
+    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], epsilon: Any, xp: Any) -> tuple[Any, ...]:
+        """The gaps that `start` or `close` left, with what seeing the state adds; `epsilon`: its round-off."""
 
     @abstractmethod
     def exposure(
         self, gaps: tuple[Any, ...], seen: tuple[Any, ...], prior: Any, action: Any, xp: Any
     ) -> Exposure:
-        """The bounds for `action`, where the prior would play `prior`."""
+        """The bounds for `action`, where the prior would play `prior`; for a vector, lists of n numbers if `scalar`."""
 
     @abstractmethod
     def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -158,6 +171,8 @@ class Opened(NamedTuple):
     """The refined gaps."""
     slack: Any
     """S_h + (h - 1) b, rounded inward, cost units."""
+    earned: Any
+    """lam*eps + b, cost units a round."""
     remaining: Any
     """Rounds left, this one included."""
     breached: Any
@@ -203,7 +218,7 @@ class Structured:
 
     contract: Contract
     system: Structure
-    resolution: float = 0.0
+    resolution: float = field(default=0.0, kw_only=True)
 
     feature_names: ClassVar[tuple[str, ...]] = ("slack", "gap above", "gap below", "rounds left")
 
@@ -217,7 +232,7 @@ class Structured:
     @property
     def scalar(self) -> bool:
         """Whether the state is single numbers."""
-        return True
+        return self.system.scalar
 
     def start(self, xp: Any = np, zero: Any = 0.0) -> StructuredState:  # noqa: ARG002
         """The state before the first round; `zero` carries the number type that later states have."""
@@ -227,23 +242,25 @@ class Structured:
     def open(self, state: Any, observation: Any, xp: Any = np) -> Opened:
         """Begin a round with what is seen, [o] as the system's environment gives it."""
         seen = self.system.read(observation)
-        epsilon = max(self.resolution, *(_epsilon(number) for number in (state.surplus, *seen)))
+        epsilon = max(self.resolution, *(round_off(number) for number in (state.surplus, *seen)))
         if xp is _scalar:
             seen = tuple(float(each) for each in seen)
         # What is at the edge of its range may have been rounded to beyond it.
         inward = tuple(each * (1.0 - epsilon) for each in seen)
         breached = xp.logical_or(state.breached, xp.logical_not(self.system.admits(inward, xp)))
-        gaps = self.system.refine(state.gaps, seen, xp)
+        gaps = self.system.refine(state.gaps, seen, epsilon, xp)
+        contract = self.contract
         unit = self._unit_round_off(epsilon, xp)
-        slack = state.surplus + state.rounds * self.contract.b * (1.0 - unit) - unit * state.magnitude
-        return Opened(seen, gaps, slack, self.contract.horizon - state.rounds, breached, epsilon)
+        slack = state.surplus + state.rounds * contract.b * (1.0 - unit) - unit * state.magnitude
+        remaining = contract.horizon - state.rounds
+        return Opened(seen, gaps, slack, contract.earned, remaining, breached, epsilon)
 
     def features(self, opened: Any, xp: Any = np) -> tuple[Any, ...]:
         """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below, rounds left).
 
         The slack is the right-hand side of (*) for n = 0, cost units: what this round may cost more than the prior.
         """
-        slack = opened.slack + self.contract.earned
+        slack = opened.slack + opened.earned
         return slack, *self.system.felt(opened.gaps, xp), opened.remaining
 
     def feature_units(self) -> tuple[float, ...]:
@@ -265,31 +282,34 @@ class Structured:
             xp: Array namespace to compute in.
         """
         usable = xp.isfinite(proposal - prior)
-        if getattr(prior, "ndim", 0) > 0:
+        if self.system.entries > 0:
             usable = xp.all(usable)
         wish = xp.where(usable, proposal, prior)
         wish = xp.minimum(xp.maximum(wish, low), high)
         wish = xp.minimum(xp.maximum(wish, self.system.low), self.system.high)
 
+        # A share and a cost are single numbers, whatever an action is.
+        one = _scalar if self.system.entries and self.system.scalar and not _is_jax(xp) else xp
+
         def point(prior: Any, wish: Any, share: Any) -> Any:
+            if isinstance(prior, list):
+                return [point(*pair, share) for pair in zip(prior, wish, strict=True)]
             partway = prior + share * (wish - prior)
-            return xp.where(share >= 1.0, wish, xp.where(share > 0.0, partway, prior))
+            return one.where(share >= 1.0, wish, one.where(share > 0.0, partway, prior))
 
-        def excess(inputs: tuple[Opened, Any, Any], share: Any) -> Any:
+        def excesses(inputs: tuple[Opened, Any, Any], share: Any) -> list[Any]:
             opened, prior, wish = inputs
-            slacks = self._slacks(opened, self._exposure(opened, prior, point(prior, wish, share), xp), xp)
-            least = slacks[0]
-            for slack in slacks[1:]:
-                least = xp.minimum(least, slack)
-            return -least
+            exposure = self._exposure(opened, prior, point(prior, wish, share), one)
+            return [one.maximum(-slack, -_PLENTY) for slack in self._slacks(opened, exposure, one)]
 
-        known = self.system.agrees(opened.seen, prior, opened.epsilon, xp)
-        breached = xp.logical_or(opened.breached, xp.logical_not(known))
-        inputs = (opened, prior, wish)
-        share = xp.where(breached, 0.0, largest_share(excess, inputs, xp))
-        action = point(prior, wish, share)
-        exposure = self._exposure(opened, prior, action, xp)
-        margin = self._slacks(opened, exposure, xp)[0]
+        inputs = (opened, self._entries(prior), self._entries(wish))
+        known = self.system.agrees(opened.seen, inputs[1], opened.epsilon, one)
+        breached = one.logical_or(opened.breached, one.logical_not(known))
+        share = one.where(breached, 0.0, largest_share(excesses, inputs, one))
+        entries = point(*inputs[1:], share)
+        exposure = self._exposure(opened, inputs[1], entries, one)
+        margin = self._slacks(opened, exposure, one)[0]
+        action = xp.stack(entries) if isinstance(entries, list) else entries
         deviation = length(action - prior, norm, xp)
         taken = Taken(exposure.totals[0], exposure.ceiling, exposure.step, breached, opened.epsilon)
         return Choice(action, deviation, deviation, margin, taken, breached)
@@ -300,15 +320,19 @@ class Structured:
 
     def update(self, state: Any, taken: Any, cost: Any, xp: Any = np) -> StructuredState:
         """Close a round in which an action was `taken` and `cost` was seen."""
+        return self._closed(state, taken, cost, 0.0, xp)
+
+    def _closed(self, state: Any, taken: Any, cost: Any, paid: Any, xp: Any) -> StructuredState:
+        """See `update`; `paid` is a lower bound on what the prior paid, known from elsewhere."""
         contract = self.contract
         unit = self._unit_round_off(taken.epsilon, xp)
         possible = cost <= taken.ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
         accepted = xp.logical_and(self.accepts(cost, xp), possible)
         cost = xp.where(accepted, cost, contract.cost_floor)
         floor, gaps = self.system.close(taken.step, cost, taken.epsilon, xp)
-        floor = xp.maximum(xp.maximum(floor, cost - taken.now), contract.cost_floor)
+        floor = xp.maximum(xp.maximum(floor, cost - taken.now), xp.maximum(paid, contract.cost_floor))
         surplus = state.surplus + (1.0 + contract.lam) * floor - cost
-        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + taken.now
+        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + abs(taken.now)
         breached = xp.logical_or(xp.logical_or(state.breached, taken.breached), xp.logical_not(accepted))
         return StructuredState(state.rounds + 1.0, surplus, gaps, magnitude, breached)
 
@@ -324,11 +348,20 @@ class Structured:
 
     def restore(self, state: dict[str, Any], taken: Any) -> tuple[StructuredState, Taken | None]:
         """The state and the open round that were saved as plain numbers and lists."""
-        restored = StructuredState(**{**state, "gaps": tuple(state["gaps"])})
+        restored = StructuredState(**{**state, "gaps": _numbers(state["gaps"])})
         if taken is None:
             return restored, None
         now, ceiling, step, breached, epsilon = taken
-        return restored, Taken(now, ceiling, tuple(step), breached, epsilon)
+        return restored, Taken(now, ceiling, _numbers(step), breached, epsilon)
+
+    def _entries(self, action: Any) -> Any:
+        """A vector as a list of single numbers, if that is how the system is described.
+
+        A compiler then sees numbers only, and does not work out a vector again for each of its entries.
+        """
+        if not self.system.scalar or self.system.entries == 0:
+            return action
+        return action.tolist() if isinstance(action, np.ndarray) else list(action)
 
     def _exposure(self, opened: Opened, prior: Any, action: Any, xp: Any) -> Exposure:
         return self.system.exposure(opened.gaps, opened.seen, prior, action, xp)
@@ -336,10 +369,10 @@ class Structured:
     def _slacks(self, opened: Opened, exposure: Exposure, xp: Any) -> list[Any]:
         """What (*) leaves for each n, cost units, rounded inward; infinite for rounds beyond the horizon."""
         unit = self._unit_round_off(opened.epsilon, xp)
-        earned = self.contract.earned * (1.0 - unit)
+        earned = opened.earned * (1.0 - unit)
         base = opened.slack - unit * exposure.ceiling
         return [
-            xp.where(n < opened.remaining, base + (n + 1) * earned - total * (1.0 + unit), math.inf)
+            xp.where(n < opened.remaining, base + (n + 1) * earned - total - unit * abs(total), math.inf)
             for n, total in enumerate(exposure.totals)
         ]
 
@@ -348,50 +381,101 @@ class Structured:
         return xp.maximum(4.0 * epsilon * (self.contract.horizon + 16.0), epsilon**0.5 / 16.0)
 
 
-def largest_share(excess: Callable[[Any, Any], Any], inputs: Any, xp: Any) -> Any:
-    """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
+def largest_share(excesses: Callable[[Any, Any], list[Any]], inputs: Any, xp: Any) -> Any:
+    """A share t of [0, 1] with excesses(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
 
-    Regula falsi with the Illinois rule: what is returned was checked itself, so it is safe however the excess behaves;
-    where it grows with t the search comes within round-off of the largest t. In JAX the derivative is that of the
-    boundary: excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
+    Regula falsi for each excess, of which the most careful counts: where they are convex no step goes too far. What is
+    returned was checked itself, so it is safe however the excesses behave; where they grow with t the search comes
+    near the largest t, mostly within round-off. In JAX the derivative is that of the boundary: excess(inputs, t) = 0
+    for the largest excess gives dt = -d excess / (slope in t).
     """
     fixed = _frozen(inputs, xp)
-    at_low, at_high = excess(fixed, 0.0), excess(fixed, 1.0)
-    whole, none = at_high <= 0.0, at_low >= 0.0
-    if isinstance(at_low, float) and (whole or none):
+
+    def largest(values: list[Any]) -> Any:
+        return functools.reduce(xp.maximum, values)
+
+    at_low, at_high = excesses(fixed, 0.0), excesses(fixed, 1.0)
+    whole, none = largest(at_high) <= 0.0, largest(at_low) >= 0.0
+    if isinstance(at_low[0], float) and (whole or none):
         return 1.0 if whole else 0.0
     # Aiming a little inside, so that round-off does not decide whether the last point counts.
-    aim = 64.0 * _epsilon(at_low) * (1.0 + abs(at_low))
-    low, high, side = 0.0, 1.0, 0.0
-    value_low, value_high = xp.where(none, -1.0, xp.minimum(at_low + aim, 0.0)), xp.where(whole, 1.0, at_high)
-    for _ in range(SEARCH):
-        middle = low + (high - low) * (value_low / (value_low - value_high))
-        value = excess(fixed, middle)
-        safe = value <= 0.0
-        # An end that stays where it is for a second time counts half, so that the other one is not stuck.
-        value_low, value_high = (
-            xp.where(safe, xp.minimum(value + aim, 0.0), xp.where(side < 0.0, 0.5 * value_low, value_low)),
-            xp.where(safe, xp.where(side > 0.0, 0.5 * value_high, value_high), value),
+    aim = 64.0 * round_off(at_low[0]) * (1.0 + abs(at_low[0]))
+
+    def inward(values: list[Any]) -> list[Any]:
+        return [xp.minimum(value + aim, 0.0) for value in values]
+
+    def narrow(_: int, bracket: tuple[Any, ...]) -> tuple[Any, ...]:
+        low, high, values_low, values_high, side = bracket
+        share = functools.reduce(
+            xp.minimum,
+            [
+                xp.where(above > 0.0, below / xp.where(above > 0.0, below - above, 1.0), 1.0)
+                for below, above in zip(values_low, values_high, strict=True)
+            ],
         )
-        low, high = xp.where(safe, middle, low), xp.where(safe, high, middle)
-        side = xp.where(safe, 1.0, -1.0)
-        if isinstance(value_low, float) and value_low == 0.0:
-            break
+        middle = low + (high - low) * share
+        values = excesses(fixed, middle)
+        safe = largest(values) <= 0.0
+        # An end that stays where it is for a second time counts less, so that the other one is not stuck.
+        stay_low, stay_high = (xp.where(sign * side > 0.0, STAYING, 1.0) for sign in (-1.0, 1.0))
+        return (
+            xp.where(safe, middle, low),
+            xp.where(safe, high, middle),
+            [
+                xp.where(safe, *pair)
+                for pair in zip(inward(values), scaled(values_low, stay_low), strict=True)
+            ],
+            [xp.where(safe, *pair) for pair in zip(scaled(values_high, stay_high), values, strict=True)],
+            xp.where(safe, 1.0, -1.0),
+        )
+
+    def scaled(values: list[Any], factor: Any) -> list[Any]:
+        return [factor * value for value in values]
+
+    zero = xp.where(whole, 0.0, 0.0)
+    values_low = [xp.where(none, -1.0, value) for value in inward(at_low)]
+    bracket = (zero, zero + 1.0, values_low, [xp.where(whole, 1.0, value) for value in at_high], zero)
+    if _is_jax(xp):
+        import jax
+
+        # Written out it is faster, but not for a vector: what the compiler then makes of it is far too long.
+        unroll = 1 if isinstance(inputs[-1], list) else SEARCH
+        bracket = jax.lax.fori_loop(0, SEARCH, narrow, bracket, unroll=unroll)
+    else:
+        for i in range(SEARCH):
+            bracket = narrow(i, bracket)
+            if isinstance(zero, float) and largest(bracket[2]) == 0.0:
+                break
+    low = bracket[0]
     inside = xp.logical_not(xp.logical_or(whole, none))
     if _is_jax(xp):
-        low = low + _boundary_change(excess, inputs, fixed, low, inside, xp)
+        low = _on_boundary(lambda inputs, share: largest(excesses(inputs, share)), inputs, low, inside, xp)
     return xp.where(whole, 1.0, xp.where(inside, low, 0.0))
 
 
-def _boundary_change(
-    excess: Callable[[Any, Any], Any], inputs: Any, fixed: Any, share: Any, inside: Any, xp: Any
-) -> Any:
-    """Zero, with the derivative of the boundary."""
-    value, short = excess(inputs, share), 1e-3 * share
-    slope = excess(fixed, share) - excess(fixed, share - short)
-    usable = xp.logical_and(inside, xp.logical_and(slope > 0.0, short > 0.0))
-    change = (_frozen(value, xp) - value) * xp.where(usable, short, 0.0)
-    return change / xp.where(usable, slope, 1.0)
+def _on_boundary(excess: Callable[[Any, Any], Any], inputs: Any, share: Any, inside: Any, xp: Any) -> Any:
+    """The share, with the derivative of the boundary in `inputs`."""
+    import jax
+
+    @jax.custom_jvp
+    def unchanged(inputs: Any, share: Any, inside: Any) -> Any:  # noqa: ARG001
+        return share
+
+    @unchanged.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        inputs, share, inside = primals
+        short = 1e-3 * share
+        value, change = jax.jvp(lambda inputs: excess(inputs, share), (inputs,), (tangents[0],))
+        slope = value - excess(inputs, share - short)
+        usable = xp.logical_and(inside, xp.logical_and(slope > 0.0, short > 0.0))
+        return share, -change * xp.where(usable, short, 0.0) / xp.where(usable, slope, 1.0)
+
+    return unchanged(inputs, share, inside)
+
+
+def _numbers(saved: Any) -> tuple[Any, ...]:
+    """Saved gaps: numbers stay what they are, lists become arrays."""
+    return tuple(np.array(each) if isinstance(each, list) else each for each in saved)
 
 
 def _is_jax(xp: Any) -> bool:
@@ -407,7 +491,7 @@ def _frozen(values: Any, xp: Any) -> Any:
     return jax.lax.stop_gradient(values)
 
 
-def _epsilon(number: Any) -> float:
+def round_off(number: Any) -> float:
     """The relative round-off of a number's type; one that is not known counts as float32."""
     dtype = getattr(number, "dtype", None)
     if dtype is None or getattr(dtype, "kind", None) in ("i", "u", "b"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tether import _validate
+from tether.certificates.cooling import CoolingStructure
 from tether.certificates.structured import Exposure, Structure
 
 
@@ -144,7 +145,18 @@ class CarbonStructure(Structure):
             1.0 + seen[0] + seen[1]
         )
 
-    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """(e+, e-)."""
+        above = seen[0] - prior_seen[0]
+        return xp.maximum(above, 0.0), xp.maximum(-above, 0.0)
+
+    def refine(
+        self,
+        gaps: tuple[Any, ...],
+        seen: tuple[Any, ...],
+        epsilon: Any,  # noqa: ARG002
+        xp: Any,
+    ) -> tuple[Any, ...]:
         """The prior's backlog is between 0 and the cap."""
         above, below = gaps
         return xp.minimum(above, seen[0]), xp.minimum(below, self.backlog_max - seen[0])
@@ -350,7 +362,17 @@ class InferenceStructure(Structure):
         off = abs(prior - xp.minimum(mu, x + self.charge_rate * renewables + self.slack))
         return off <= 64.0 * epsilon * (1.0 + x + mu + renewables)
 
-    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+        """(e,)."""
+        return (xp.maximum(prior_seen[0] - seen[0], 0.0),)
+
+    def refine(
+        self,
+        gaps: tuple[Any, ...],
+        seen: tuple[Any, ...],
+        epsilon: Any,  # noqa: ARG002
+        xp: Any,
+    ) -> tuple[Any, ...]:
         """The prior's battery holds no more than its capacity."""
         return (xp.minimum(gaps[0], self.capacity - seen[0]),)
 
@@ -392,7 +414,9 @@ class InferenceStructure(Structure):
         return 0.0 * gaps[0], gaps[0]
 
 
-STRUCTURES: dict[str, type[Any]] = {each.kind: each for each in (CarbonStructure, InferenceStructure)}
+STRUCTURES: dict[str, type[Any]] = {
+    each.kind: each for each in (CarbonStructure, InferenceStructure, CoolingStructure)
+}
 """The structures by their `kind`."""
 
 

@@ -158,6 +158,24 @@ class Env(ABC):
         xp = namespace(seen)
         return xp.concat([seen, *(xp.reshape(xp.asarray(drawn[name]), (-1,)) for name in self.context)])
 
+    def shown(self, observation: Any) -> tuple[Any, dict[str, Any]]:
+        """The state and the visible series of a round, as far as an observation [o] shows them by their names.
+
+        An entry `x_1`, `x_2`, ... is one of a vector x. A part of the state that is not shown is as in `initial`.
+        """
+        entries: dict[str, Any] = {}
+        for i, name in enumerate(self.observation_names):
+            stem, _, number = name.rpartition("_")
+            if number.isdigit():
+                entries.setdefault(stem, []).append(observation[i])
+            else:
+                entries[name] = observation[i]
+        xp = namespace(observation)
+        parts = {name: xp.stack(part) if isinstance(part, list) else part for name, part in entries.items()}
+        initial = self.initial()
+        state = initial._replace(**{name: parts[name] for name in initial._fields if name in parts})
+        return state, {name: parts[name] for name in self.visible if name in parts}
+
     def contract(self, lam: float, b: float, horizon: int = 24) -> Contract:
         """The contract with this environment's cost floor."""
         return Contract(lam=lam, b=b, horizon=horizon, cost_floor=self.cost_floor)

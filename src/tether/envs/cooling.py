@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tether import _validate
+from tether.certificates.cooling import CoolingStructure
 from tether.envs.base import Env, Shape, Step, namespace
 from tether.projection import Norm
 from tether.sensitivity import Sensitivity, geometric
@@ -18,7 +19,7 @@ from tether.sensitivity import Sensitivity, geometric
 class CoolingState(NamedTuple):
     """The state between two rounds."""
 
-    temperatures: Any
+    temperature: Any
     """[2] temperature of each room, x_{h-1}, in degrees Celsius."""
 
 
@@ -132,6 +133,21 @@ class Cooling(Env):
         immediate = self.heating * sum(self.discomfort)
         return Sensitivity(immediate=immediate, carried=rho * immediate, perturbation=geometric(rho))
 
+    @property
+    def structure(self) -> CoolingStructure:
+        """What a `tether.certificates.Structured` certificate knows of this system; its documentation has the proof."""
+        return CoolingStructure(
+            action_max=self.action_max,
+            setpoint=self.setpoint,
+            band=self.band,
+            discomfort=self.discomfort,
+            wall=self.wall,
+            leak=self.leak,
+            heating=self.heating,
+            gain=self.gain,
+            effectiveness_min=self.effectiveness_min,
+        )
+
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""
         return {
@@ -163,12 +179,12 @@ class Cooling(Env):
         """(q_1, q_2, T, p_h, x_1, x_2)."""
         xp = namespace(drawn["heat_load"])
         single = [xp.asarray(drawn[name])[..., None] for name in ("outside", "price")]
-        return xp.concat([drawn["heat_load"], *single, xp.asarray(state.temperatures)], axis=-1)
+        return xp.concat([drawn["heat_load"], *single, xp.asarray(state.temperature)], axis=-1)
 
     def step(self, state: CoolingState, drawn: Mapping[str, Any], action: Any) -> Step:
         """Play one hour; `action` is [2]."""
         xp = namespace(drawn["heat_load"])
-        before = xp.asarray(state.temperatures)
+        before = xp.asarray(state.temperature)
         outside = xp.asarray(drawn["outside"])[..., None]
         temperatures = (
             before
@@ -187,5 +203,5 @@ class Cooling(Env):
         seen = observation if hasattr(observation, "ndim") else xp.asarray(observation)
         effectiveness = 0.5 * (self.effectiveness_min + 1.0)
         entering = seen[..., :2] + self.leak / self.heating * (seen[..., 2:3] - self.setpoint)
-        wish = entering / effectiveness + self.gain * (seen[..., 4:] - self.setpoint)
+        wish = entering / effectiveness + self.gain * (seen[..., 4:6] - self.setpoint)
         return xp.minimum(xp.maximum(wish, self.low), self.high)

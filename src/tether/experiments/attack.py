@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tether.audit import audit
-from tether.certificates import Certificate, LipschitzCertificate, Structured
+from tether.certificates import Certificate, LipschitzCertificate, Shadowing, Structured
 from tether.certificates.structured import Exposure, Structure
 from tether.contract import Contract
 from tether.data import Episodes
-from tether.envs import Carbon, Env, Inference
+from tether.envs import Carbon, Cooling, Env, Inference
 from tether.envs.base import namespace
 from tether.learn.rollout import Precision, rollout
 
@@ -37,6 +37,7 @@ NAN, INFINITE = -1e30, 1e30
 BOUNDS: Mapping[str, tuple[str, ...]] = {
     "carbon": ("now", "later", "floor", "above", "below"),
     "inference": ("now", "later", "floor", "below"),
+    "cooling": ("now", "later", "floor", "above", "below"),
 }
 """By a structure's kind, the bounds that `Loosened` can loosen."""
 
@@ -57,7 +58,13 @@ def systems(kind: str) -> dict[str, Env]:
         "large slack": Inference(carbon_slack=4.0, capacity=2.0, discharge_rate_min=0.2),
         "no slack": Inference(carbon_slack=0.0, charge_rate_min=0.4, initial_charge=6.0),
     }
-    chosen = {"carbon": carbon, "inference": inference}[kind]
+    cooling: dict[str, Env] = {
+        "as it is": Cooling(),
+        "uneven": Cooling(
+            discomfort=(0.5, 3.0), wall=0.3, leak=0.1, band=0.0, gain=1.2, effectiveness_min=0.5
+        ),
+    }
+    chosen = {"carbon": carbon, "inference": inference, "cooling": cooling}[kind]
     return {name: dataclasses.replace(env, context=("script",)) for name, env in chosen.items()}
 
 
@@ -69,16 +76,26 @@ class Loosened(Structure):
 
     exact: Structure
     bound: str
-    """One of `BOUNDS`: `now` is t_0, `later` the other t_n, `above` and `below` are the first and the last gap."""
+    """One of `BOUNDS`: `now` is t_0, `later` the other t_n, `above` and `below` are gaps."""
     factor: float = 1.05
 
     @property
-    def low(self) -> float:
+    def entries(self) -> int:  # type: ignore[override]
+        """As it was."""
+        return self.exact.entries
+
+    @property
+    def scalar(self) -> bool:  # type: ignore[override]
+        """As it was."""
+        return self.exact.scalar
+
+    @property
+    def low(self) -> Any:
         """As it was."""
         return self.exact.low
 
     @property
-    def high(self) -> float:
+    def high(self) -> Any:
         """As it was."""
         return self.exact.high
 
@@ -103,9 +120,17 @@ class Loosened(Structure):
         """As it was."""
         return self.exact.agrees(seen, prior, epsilon, xp)
 
-    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
         """As it was."""
-        return self.exact.refine(gaps, seen, xp)
+        return self.exact.apart(seen, prior_seen, xp)
+
+    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], epsilon: Any, xp: Any) -> tuple[Any, ...]:
+        """With a gap too small, if that is the bound; a gap may be negative."""
+        refined = self.exact.refine(gaps, seen, epsilon, xp)
+        share = 1.0 - 1.0 / self.factor
+        above, below = (share * (self.bound == name) for name in ("above", "below"))
+        shares = {1: (below,), 2: (above, below), 4: (above, below, above, below)}[len(refined)]
+        return tuple(gap - each * abs(gap) for gap, each in zip(refined, shares, strict=True))
 
     def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:
         """As it was."""
@@ -124,15 +149,9 @@ class Loosened(Structure):
         return exact._replace(totals=(first, *rest))
 
     def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
-        """With the floor too large, or a gap too small, if that is the bound."""
+        """With the floor too large, if that is the bound."""
         floor, gaps = self.exact.close(step, cost, epsilon, xp)
-        if self.bound == "floor":
-            floor = floor * self.factor
-        if self.bound == "above":
-            gaps = (gaps[0] / self.factor, *gaps[1:])
-        if self.bound == "below":
-            gaps = (*gaps[:-1], gaps[-1] / self.factor)
-        return floor, gaps
+        return (floor * self.factor if self.bound == "floor" else floor), gaps
 
 
 @dataclass(frozen=True)
@@ -160,6 +179,8 @@ def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor:
     """The certificate that is attacked; `loosen` is one of `BOUNDS`."""
     if kind == "lipschitz":
         return LipschitzCertificate(contract, env.sensitivity)
+    if kind == "shadowing":
+        return Shadowing(contract, env.structure, env)
     return Structured(contract, env.structure if loosen is None else Loosened(env.structure, loosen, factor))
 
 
@@ -221,9 +242,15 @@ def attack(
 
 
 def hostile(observation: Any, key: Any) -> Any:  # noqa: ARG001
-    """The policy that plays the script: its value times the work or energy at hand."""
-    xp, script = namespace(observation), observation[4]
+    """The policy that plays the script: its value times the work or energy at hand.
+
+    In the cooling system, where electricity is dear, one room is treated contrary to the other.
+    """
+    xp, script = namespace(observation), observation[-1]
     script = xp.where(script >= INFINITE, math.inf, xp.where(script <= NAN, math.nan, script))
+    if observation.shape[0] == 7:
+        other = xp.where(observation[3] > 0.5, 10.0 - script, script)
+        return xp.stack([script, other]) * (0.4 * observation[:2] + 0.5)
     return script * (observation[0] + observation[3] + 1.0)
 
 
@@ -231,9 +258,12 @@ def hostile_episodes(env: Env, count: int, rng: np.random.Generator, horizon: in
     """Patterns of extremes for every series of the system, and the scripts of hostile policies."""
     shape = (count, horizon)
     series = {}
-    for name, (low, high) in env.limits().items():
-        most = high if math.isfinite(high) else 1.5 * env.limits()["demand"][1] / _least_charge(env)
-        series[name] = pattern(rng, shape, extremes(rng, low, most, (2, count)))
+    for name, (low, high) in _ranges(env).items():
+        rooms = [
+            pattern(rng, shape, extremes(rng, low, high, (2, count)))
+            for _ in range(2 if name in ("heat_load", "effectiveness") else 1)
+        ]
+        series[name] = np.stack(rooms, axis=-1) if len(rooms) > 1 else rooms[0]
     tame = rng.choice([1.0, 1.1, 0.9, 1.0 / 0.8], size=(2, count))
     wild = rng.choice([0.0, 10.0, INFINITE, NAN, 1e20], size=(2, count), p=[0.4, 0.4, 0.05, 0.05, 0.1])
     ends = np.where(rng.uniform(size=(2, count)) < 0.6, wild, tame)
@@ -280,14 +310,24 @@ def bred(parents: Episodes, new: Episodes, rng: np.random.Generator) -> Episodes
     child = rng.uniform(size=(count, 1)) < 0.5
     series = {}
     for name in new.names:
-        inherited = np.where(late, parents[name][second], parents[name][first])
-        mutated = np.where(rng.uniform(size=(count, horizon)) < share, new[name], inherited)
-        series[name] = np.where(child, mutated, new[name])
+        rooms = [1] * (new[name].ndim - 2)
+        inherited = np.where(
+            late.reshape(count, horizon, *rooms), parents[name][second], parents[name][first]
+        )
+        fresh = (rng.uniform(size=(count, horizon)) < share).reshape(count, horizon, *rooms)
+        mutated = np.where(fresh, new[name], inherited)
+        series[name] = np.where(child.reshape(count, 1, *rooms), mutated, new[name])
     return Episodes(series)
 
 
-def _least_charge(env: Env) -> float:
-    return env.charge_rate_min if isinstance(env, Inference) else 1.0
+def _ranges(env: Env) -> dict[str, tuple[float, float]]:
+    """Ends of what is drawn of each series: its limits, or where there is none what is far beyond everyday."""
+    if isinstance(env, Cooling):
+        days = {"heat_load": (0.0, 20.0), "outside": (-10.0, 60.0), "price": (0.0, 1.0)}
+        return {**env.limits(), **days}
+    charged = env.charge_rate_min if isinstance(env, Inference) else 1.0
+    most = 1.5 * env.limits()["demand"][1] / charged
+    return {name: (low, min(high, most)) for name, (low, high) in env.limits().items()}
 
 
 def _set_traps(env: Inference, series: dict[str, Array], rng: np.random.Generator) -> None:

@@ -24,9 +24,9 @@ console = Console()
 
 
 def command(
-    system: Annotated[str, typer.Argument(help="carbon or inference.")],
+    system: Annotated[str, typer.Argument(help="carbon, inference or cooling.")],
     certificate: Annotated[
-        str, typer.Option(help="What is attacked: structured or lipschitz (rule tight).")
+        str, typer.Option(help="What is attacked: structured, shadowing or lipschitz (rule tight).")
     ] = "structured",
     lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2",
     bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "0.01,2",
@@ -67,7 +67,7 @@ def command(
     from tether.learn.rollout import Precision
 
     _validate.choice("system", system, tuple(attack.BOUNDS))
-    _validate.choice("--certificate", certificate, ("structured", "lipschitz"))
+    _validate.choice("--certificate", certificate, ("structured", "shadowing", "lipschitz"))
     _validate.choice("--precision", precision, get_args(Precision))
     _validate.number("--factor", factor, above=1.0)
     loosened: list[str | None] = [None]

@@ -15,9 +15,9 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tether.certificates import LipschitzCertificate, Rule
-from tether.data import Episodes, synthetic_carbon
-from tether.envs import Carbon
+from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
+from tether.data import Episodes, synthetic_carbon, synthetic_cooling, synthetic_inference
+from tether.envs import Carbon, Cooling, Env, Inference
 from tether.experiments import output
 from tether.guard import Guard
 from tether.learn.rollout import rollout
@@ -106,6 +106,7 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
     )
 
     yield from _bench_rollout(env, seed, repetitions)
+    yield from _bench_structured(seed, repetitions)
     yield from _bench_import()
 
 
@@ -282,6 +283,73 @@ def _bench_rollout(env: Carbon, seed: int, repetitions: int) -> Iterator[Measure
             ">= 5",
             middle >= 5.0,
         )
+
+
+def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Iterator[Measurement]:
+    """Structured certificates of the three systems, online against the Lipschitz one, and in a rollout."""
+    systems: list[tuple[Env, Episodes]] = [
+        (Carbon(), synthetic_carbon(seed, count)),
+        (Inference(), synthetic_inference(seed, count)),
+        (Cooling(), synthetic_cooling(seed, count)),
+    ]
+    for env, episodes in systems:
+        name = type(env).__name__.lower()
+        contract = env.contract(0.5, 0.5)
+        structured = Structured(contract, env.structure)
+        simple = LipschitzCertificate(contract, env.sensitivity)
+        slow, fast = _alternate(
+            repetitions, *(_online(env, episodes, certificate) for certificate in (structured, simple))
+        )
+        yield _ratio(
+            f"structured / Lipschitz, {name}", slow, fast, "times", "<= 20", lambda ratio: ratio <= 20.0
+        )
+
+        def learner(observation: Any, key: Any, env: Env = env) -> Any:  # noqa: ARG001
+            return 0.5 * env.prior(observation)
+
+        def once(
+            env: Env = env,
+            episodes: Episodes = episodes,
+            structured: Structured = structured,
+            learner: Any = learner,
+        ) -> float:
+            start = time.perf_counter()
+            rollout(env, learner, episodes, structured, record="outcomes")
+            return time.perf_counter() - start
+
+        once()
+        (times,) = _alternate(repetitions, once)
+        rates = sorted(len(episodes) * episodes.horizon / seconds / 1e6 for seconds in times)
+        middle = float(np.median(rates))
+        met = middle >= 1.0
+        yield Measurement(
+            f"rounds a second, structured, {name}", middle, rates[0], rates[-1], "million", ">= 1", met
+        )
+
+
+def _online(env: Env, episodes: Episodes, certificate: Certificate, count: int = 10) -> Callable[[], float]:
+    """Plays some episodes through the guard, with half of the prior's action; seconds of act + observe a round."""
+
+    def once() -> float:
+        guard = Guard(certificate, env.prior, env.low, env.high, env.norm)
+        spent = 0.0
+        for i in range(count):
+            guard.reset()
+            state = env.initial()
+            for h in range(episodes.horizon):
+                drawn = {name: episodes[name][i, h] for name in env.series}
+                observation = env.observe(state, drawn)
+                proposal = 0.5 * env.prior(observation)
+                start = time.perf_counter()
+                action = guard.act(observation, proposal).action
+                spent += time.perf_counter() - start
+                state, _, cost = env.step(state, drawn, action)
+                start = time.perf_counter()
+                guard.observe(cost)
+                spent += time.perf_counter() - start
+        return spent / (count * episodes.horizon)
+
+    return once
 
 
 def _bench_import() -> Iterator[Measurement]:

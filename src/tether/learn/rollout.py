@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether import _validate
-from tether.certificates import Certificate
+from tether.certificates import Certificate, Shadowing
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
 from tether.learn import trees as _trees  # noqa: F401  (registers certificates as PyTrees)
@@ -46,7 +46,8 @@ def rollout(
             attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` is
             called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`.
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
-        certificate: The guard's certificate; None to play unguarded (actions are clipped to the box).
+        certificate: The guard's certificate; None to play unguarded (actions are clipped to the box). To a
+            `tether.certificates.Shadowing` one the hidden series are revealed after each round.
         seed: Seed of the keys that the policy gets, a different one each round of each episode.
         precision: Floating-point type of the computation. Audits that claim the promise use float64.
         record: `"all"` fields of the `Run`, or `"outcomes"`: rewards and costs only, for very large batches.
@@ -148,7 +149,10 @@ def _round(
         margin = jnp.where(choice.breached, jnp.nan, choice.margin)
     before = state
     state, reward, cost = env.step(before, drawn, action)
-    if certificate is not None:
+    if isinstance(certificate, Shadowing):
+        revealed = {name: drawn[name] for name in env.hidden}
+        memory = certificate.update(memory, choice.taken, cost, jnp, revealed)
+    elif certificate is not None:
         memory = certificate.update(memory, choice.taken, cost, jnp)
     seen = {
         "rewards": reward,

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from tether.certificates import LipschitzCertificate, Structured
+from tether.certificates import LipschitzCertificate, Shadowing, Structured
 from tether.contract import Contract
 from tether.policy import NetworkPolicy
 from tether.sensitivity import Geometric, Sensitivity, Table
@@ -40,3 +40,4 @@ _register(
 )
 _register(LipschitzCertificate, numbers=("contract", "bounds"), fixed=("rule",))
 _register(Structured, numbers=("contract",), fixed=("system", "resolution"))
+_register(Shadowing, numbers=("contract",), fixed=("system", "resolution", "env"))
