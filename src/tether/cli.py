@@ -365,10 +365,10 @@ def bench_monitor_command(
 ) -> None:
     """Watch plants that leave their claims, and plants that do not, and time the monitor.
 
-    First, plants that drift: in how many episodes a number outside of the claims was seen, whether it was flagged by the
-    very call that brought it, and how often the promise was broken. Then false alarms, in a million rounds of every
-    system with its noise at its ends in half of the draws, and with observations in float64 and float32. Last, the time
-    of act + observe with a monitor over that without. Some minutes; nothing else should run meanwhile.
+    First, plants that drift: in how many episodes a number outside of the claims was seen, whether it was flagged by
+    the very call that brought it, and how often the promise was broken. Then false alarms, in a million rounds of every
+    system with its noise at its ends in half of the draws, and with observations in float64 and float32. Last, the
+    time of act + observe with a monitor over that without. Some minutes.
 
     For instance `tether bench monitor --episodes 1000 --lam 0.2 --b 0.2`.
     """
@@ -391,7 +391,7 @@ def bench_monitor_command(
         )
         progress.update(task, description="time", completed=0, total=None)
         times = list(monitoring.overhead(seed, repetitions))
-    console.print(monitoring.drift_table(drifts, begins), monitoring.alarm_table(alarms))
+    console.print(*monitoring.drift_tables(drifts, begins), monitoring.alarm_table(alarms))
     console.print(benchmarks.table("Time of a monitor", times))
     results = {
         "begins": begins,

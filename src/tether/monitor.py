@@ -145,8 +145,8 @@ class LipschitzMonitor:
         ||x'_i - x'_j||      <=  state_lipschitz (||u_i - u_j|| + ||a_i - a_j||) + state_noise
 
     where the noise is the *width* of what is unknown: the largest minus the smallest that a disturbance makes of the
-    same (u, a). Everything else that changes from round to round, such as demand, must be among the inputs u. Each round
-    is compared with the last few of the episode.
+    same (u, a). Everything else that changes from round to round, such as demand, must be among the inputs u. Each
+    round is compared with the last few of the episode.
 
     Args:
         cost_lipschitz: L_c, cost units per unit of inputs and action.
