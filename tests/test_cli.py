@@ -26,7 +26,13 @@ def test_the_command_is_installed_and_has_a_version():
     [
         *((), ("reproduce",), ("bench",), ("data",)),
         *(("reproduce", "carbon"), ("reproduce", "inference"), ("reproduce", "published"), ("train",)),
-        *(("bench", "guard"), ("bench", "train"), ("bench", "data"), ("data", "calibration")),
+        *(
+            ("bench", "guard"),
+            ("bench", "monitor"),
+            ("bench", "train"),
+            ("bench", "data"),
+            ("data", "calibration"),
+        ),
     ],
 )
 def test_help_teaches(command, monkeypatch, capsys):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import math
 import pickle
@@ -13,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tether
+from commands import run
 from tether import AssumptionBreach, Guard, LipschitzMonitor, Ranges, Reason
 from tether.envs import Carbon, Cooling, Inference
 from tether.experiments import monitoring
 from tether.monitor import outside
-
-from commands import run
 
 SYSTEMS = {"carbon": Carbon(), "inference": Inference(), "cooling": Cooling()}
 
@@ -385,4 +383,4 @@ def test_a_monitor_that_is_too_strict_raises_alarms_in_the_same_experiment():
     strict = Carbon(efficiency_noise_max=0.1).monitor()
     alarms = monitoring._false_alarms(Carbon(), strict, np.random.default_rng(0), 4, 24, "float64")
     assert alarms > 10
-    assert list(itertools.islice(monitoring.alarm_rows(48, 0, lambda done, total: None), 1))[0].alarms == 0
+    assert next(monitoring.alarm_rows(48, 0, lambda done, total: None)).alarms == 0

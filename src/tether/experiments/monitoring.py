@@ -111,8 +111,9 @@ class _Batch:
 
     def observed(self, drawn: Mapping[str, Array]) -> Array:
         """What is seen in every episode, [N, o]."""
-        seen = self.env.observe(self.state, drawn)
-        return seen.T if len(seen) != self.count or isinstance(self.env, Carbon | Inference) else seen
+        seen = np.asarray(self.env.observe(self.state, drawn))
+        # One entry after the other, unless entries are vectors themselves.
+        return seen if isinstance(self.env, Cooling) else seen.T
 
 
 def drift_row(drift: Drift, lam: float, b: float, episodes: int, seed: int, begins: int) -> DriftRow:
@@ -322,7 +323,7 @@ def _false_alarms(
 
 
 def overhead(seed: int, repetitions: int) -> Iterator[Measurement]:
-    """Processor time of act + observe on the carbon system with and without a monitor, alternately, on the same rounds."""
+    """Processor time of act + observe on the carbon system, with and without a monitor, alternately."""
     env = Carbon()
     episodes = synthetic_carbon(seed, 40)
     certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
