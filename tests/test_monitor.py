@@ -209,6 +209,12 @@ def test_a_contradicted_cost_is_a_breach_with_evidence_and_the_prior_goes_on():
     assert each.uncertified_from == 1
     each.reset()
     assert each.uncertified_from == 7
+    each.act(np.array([0.5, 7.0]), 0.25)
+    with pytest.warns(AssumptionBreach, match="at least the floor 1"):
+        each.observe(0.5)
+    assert (each.breach.claimed, each.breach.seen) == ((1.0, math.inf), 0.5)
+    assert (each.breach.observation, each.breach.action) == ((0.5, 7.0), 0.25)
+    each.reset()
     assert each.act(np.array([99.0, 0.0]), 0.2).reason is Reason.SAFE
 
 
@@ -238,6 +244,7 @@ def test_a_monitor_that_fails_is_a_breach_and_not_the_end_of_the_episode():
     each.act([0.5], 0.2)
     with pytest.warns(AssumptionBreach, match=r"the monitor raised RuntimeError\('no model'\)"):
         each.observe(2.0)
+    assert (each.breach.observation, each.breach.action, each.breach.claimed) == ((0.5,), 0.2, None)
     assert each.act([0.5], 0.2).reason is Reason.BREACH
     other = guard(Ranges(limits=[(3, 0.0, 1.0, 1.0)]))
     with pytest.warns(AssumptionBreach, match="the monitor raised IndexError"):
@@ -352,6 +359,12 @@ def test_a_drift_is_flagged_by_the_call_that_brings_the_evidence(drift):
     assert row.violations_monitored == row.violations_certified == 0
 
 
+def test_the_monitor_keeps_a_promise_that_a_large_drift_would_break():
+    row = monitoring.drift_row(monitoring.DRIFTS[-1], 1.0, 1.0, episodes=4, seed=0, begins=9)
+    assert row.violations > 0.0
+    assert row.violations_monitored == 0.0
+
+
 def test_bench_monitor_shows_drifts_false_alarms_and_time(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(monitoring, "DRIFTS", monitoring.DRIFTS[:1])
     code, out, err = run(
@@ -359,6 +372,8 @@ def test_bench_monitor_shows_drifts_false_alarms_and_time(tmp_path, monkeypatch,
         capsys,
         "bench",
         "monitor",
+        "--seeds",
+        2,
         "--episodes",
         2,
         "--rounds",

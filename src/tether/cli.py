@@ -354,7 +354,8 @@ def bench_guard_command(
 def bench_monitor_command(
     out: Out = Path("out/bench/monitor"),
     seed: Seed = 0,
-    episodes: Annotated[int, typer.Option(help="Episodes of each drift.", min=1)] = 200,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
+    episodes: Annotated[int, typer.Option(help="Episodes of each drift and seed.", min=1)] = 40,
     rounds: Annotated[
         int, typer.Option(help="Rounds without a drift, for each system and monitor.", min=48)
     ] = 1_000_000,
@@ -378,11 +379,12 @@ def bench_monitor_command(
     folder = output.prepare_folder(out)
     lam, b = _validate.number("--lam", lam, minimum=0.0), _validate.number("--b", b, minimum=0.0)
     with _progress() as progress:
-        task = progress.add_task("drifts", total=len(monitoring.DRIFTS))
+        task = progress.add_task("drifts", total=len(monitoring.DRIFTS) * seeds)
         drifts = []
         for drift in monitoring.DRIFTS:
-            drifts.append(monitoring.drift_row(drift, lam, b, episodes, seed, begins))
-            progress.advance(task)
+            for each in range(seed, seed + seeds):
+                drifts.append(monitoring.drift_row(drift, lam, b, episodes, each, begins))
+                progress.advance(task)
         progress.update(task, description="false alarms", completed=0, total=None)
         alarms = list(
             monitoring.alarm_rows(

@@ -260,7 +260,8 @@ class Guard:
                 try:
                     self._watched, found = self.monitor.arrived(self._watched, seen)
                 except Exception as error:
-                    found = _failure(error)
+                    found = None
+                    self._report(self.round, f"the monitor raised {error!r}", observation=seen)
                 if found is not None:
                     self._contradicted(found, seen, None)
         wish = self._as_action(proposal)
@@ -315,7 +316,8 @@ class Guard:
             try:
                 self._watched, found = self.monitor.paid(self._watched, seen, played, number)
             except Exception as error:
-                found = _failure(error)
+                found = None
+                self._report(self.round, f"the monitor raised {error!r}", observation=seen, action=played)
             if found is not None:
                 self._contradicted(found, seen, played)
         round_now, breached_before = self.round, self._state.breached
@@ -328,9 +330,11 @@ class Guard:
                 f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}",
                 claimed=(floor, math.inf),
                 seen=number,
+                **self._evidence,
             )
         elif self._state.breached and not breached_before:
-            self._report(round_now, f"the cost was {cost!r}, more than the certificate knows to be possible")
+            detail = f"the cost was {cost!r}, more than the certificate knows to be possible"
+            self._report(round_now, detail, seen=number, **self._evidence)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior and the monitor, as plain numbers fit for JSON; valid in the middle of a round too.
@@ -434,16 +438,14 @@ class Guard:
 
     def _contradicted(self, found: Contradiction, observation: Any, action: Any) -> None:
         """Report what the monitor found in this round, or only now of the last one."""
-        if found.ago > 0:
-            observation, action = self._played
-        self._report(
-            self.round - found.ago,
-            str(found),
-            claimed=(found.low, found.high),
-            seen=found.seen,
-            observation=observation,
-            action=action,
-        )
+        evidence = self._evidence if found.ago > 0 else {"observation": observation, "action": action}
+        claimed = (found.low, found.high)
+        self._report(self.round - found.ago, str(found), claimed=claimed, seen=found.seen, **evidence)
+
+    @property
+    def _evidence(self) -> dict[str, Any]:
+        """What was observed and played in the last round that has an action, if there is a monitor."""
+        return {} if self._played is None else dict(zip(("observation", "action"), self._played, strict=True))
 
     def _report(
         self,
@@ -502,13 +504,6 @@ _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 def _plain_numbers(value: Any) -> Any:
     """An observation as a monitor gets it: an array as lists, and a copy, as its owner may change what it holds."""
     return value.tolist() if hasattr(value, "tolist") else copy.copy(value)
-
-
-def _failure(error: Exception) -> Contradiction:
-    """A monitor that fails cannot vouch for the round."""
-    return Contradiction(
-        f"the monitor raised {error!r}; what it should have looked at", -math.inf, math.inf, math.nan
-    )
 
 
 def _bound(name: str, given: ArrayLike | None, default: float) -> Any:

@@ -42,27 +42,32 @@ class Drift(NamedTuple):
     """In words, with the share that it is off by."""
     share: float
     worn: str | None
-    """The hidden series that is below its claimed minimum by the share; None if the costs are above their law by it."""
+    """The hidden series that is below its claimed minimum by the share; None if it is the cost that
+    changes: what it has above the floor grows by the share."""
 
 
+SHARES = (0.01, 0.05, 0.2)
 DRIFTS = [
     Drift(system, f"{words} {'+' if worn is None else '-'}{share:.0%}", share, worn)
-    for system, words, worn in (
-        ("carbon", "efficiency", "efficiency_noise"),
-        ("carbon", "cost", None),
-        ("inference", "charge rate", "charge_rate"),
-        ("cooling", "effectiveness", "effectiveness"),
+    for system, words, worn, shares in (
+        ("carbon", "efficiency", "efficiency_noise", SHARES),
+        ("inference", "charge rate", "charge_rate", SHARES),
+        ("cooling", "effectiveness", "effectiveness", SHARES),
+        # Small drifts leave the promise intact, because constants have slack; a large one shows what it is about.
+        ("carbon", "cost", None, (*SHARES, 5.0)),
+        ("cooling", "cost", None, (*SHARES, 5.0)),
     )
-    for share in (0.01, 0.05, 0.2)
+    for share in shares
 ]
 
 
 @dataclass(frozen=True)
 class DriftRow:
-    """What came of one drift."""
+    """What came of one drift in the episodes of one seed."""
 
     system: str
     drift: str
+    seed: int
     episodes: int
     evident: int
     """Episodes in which a cost or a next state lay outside of what the claims allow."""
@@ -167,7 +172,8 @@ def drift_row(drift: Drift, lam: float, b: float, episodes: int, seed: int, begi
                     min(at, h + 0.5) if g.breach else at for at, g in zip(flagged, guards, strict=True)
                 ]
             step = env.step(batch.state, now, actions)
-            cost = np.where(h + 1 >= begins, factor, 1.0) * step.cost
+            grown = factor if h + 1 >= begins else 1.0
+            cost = env.cost_floor + grown * (step.cost - env.cost_floor)
             tells, beyond = _evident(env, batch.state, now, actions, cost, step)
             evidence = [min(at, h + 1.0) if each else at for at, each in zip(evidence, tells, strict=True)]
             if kind in ("guarded", "monitored"):
@@ -190,6 +196,7 @@ def drift_row(drift: Drift, lam: float, b: float, episodes: int, seed: int, begi
     return DriftRow(
         drift.system,
         drift.what,
+        seed,
         episodes,
         evident=len(told),
         at_once=sum(flag == at < math.inf for at, flag in pairs),
@@ -371,18 +378,39 @@ def drift_tables(rows: list[DriftRow], begins: int) -> list[Table]:
         grid.add_column("drift", no_wrap=True)
     for name in ("evident", "at once", "late", "missed", "early", "wait"):
         seen.add_column(name, justify="right")
-    for name in ("no guard", "guard", "with monitor", "while certified"):
+    for name in ("no guard", "guard", "monitor", "certified"):
         kept.add_column(name, justify="right")
-    for row in rows:
-        counts = (f"{row.evident}/{row.episodes}", row.at_once, row.late, row.missed, row.early)
-        seen.add_row(row.system, row.drift, *map(str, counts), f"{row.mean_wait:.1f}")
-        rates = (row.violations_unguarded, row.violations, row.violations_monitored)
-        kept.add_row(row.system, row.drift, *(f"{rate:.1%}" for rate in rates), str(row.violations_certified))
+    for (system, drift), group in itertools.groupby(rows, lambda row: (row.system, row.drift)):
+        seeds = list(group)
+        total = {
+            name: sum(getattr(row, name) for row in seeds)
+            for name in ("evident", "at_once", "late", "missed", "early", "violations_certified")
+        }
+        waits = [row.mean_wait for row in seeds if not math.isnan(row.mean_wait)]
+        counts = [str(total[name]) for name in ("evident", "at_once", "late", "missed", "early")]
+        seen.add_row(system, drift, *counts, _spread(waits, ".1f"))
+        rates = (
+            [getattr(row, name) for row in seeds]
+            for name in ("violations_unguarded", "violations", "violations_monitored")
+        )
+        kept.add_row(
+            system, drift, *(_spread(each, ".0%") for each in rates), str(total["violations_certified"])
+        )
     seen.caption = (
-        "evident: a number outside of the claims was seen; at once: flagged by the call that brought it; "
-        "early: flagged before; wait: rounds from the drift to the evidence, on average"
+        f"of {sum(row.episodes for row in rows) // len(seen.rows)} episodes; evident: a number outside of the claims "
+        "was seen; at once: flagged by the call that brought it; early: flagged before; wait: rounds from the drift to "
+        "the evidence, mean of each seed"
     )
+    kept.caption = "spread over the seeds; certified: number of episodes that broke it while it was certified"
     return [seen, kept]
+
+
+def _spread(values: list[float], form: str) -> str:
+    """Smallest to largest, or the one value."""
+    if not values:
+        return "-"
+    low, high = (format(value, form) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def alarm_table(rows: list[AlarmRow]) -> Table:
