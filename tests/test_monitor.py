@@ -126,6 +126,17 @@ def test_each_systems_cost_must_fit_the_state_that_it_led_to():
     assert judged(env, env.observe(state, drawn), action, step.cost, after)[2].high == 0.0
 
 
+def test_a_cost_that_is_nearly_none_does_not_hide_a_battery_that_should_not_be_empty():
+    env = Inference()
+    drawn = {"demand": np.float64(3.0), "renewables": np.float64(1.0)}
+    state, action = type(env.initial())(np.float64(1.0), 0.0, 1.0), np.float64(1.7)
+    seen = env.observe(state, drawn)
+    after = env.observe(state._replace(charge=np.float64(0.0)), drawn)  # claimed: at least 0.1
+    for cost in (0.0, 1e-8):
+        assert judged(env, seen, action, cost, after)[1] is None
+        assert judged(env, seen, action, cost, after)[2].low == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize(
     ("system", "entry", "value"), [("carbon", 0, 6.1), ("inference", 3, -0.1), ("cooling", 1, -1.0)]
 )
@@ -184,6 +195,14 @@ def test_constants_that_hold_are_never_contradicted_and_others_are(norm, remembe
         assert set(found[name]) == {"the distance to the next state of a round before"}
 
 
+@pytest.mark.parametrize(("cost", "contradicted"), [(5.4, True), (5.6, False), (8.4, False), (8.6, True)])
+def test_a_cost_may_differ_from_a_remembered_one_by_slope_and_noise_on_either_side(cost, contradicted):
+    monitor = LipschitzMonitor(cost_lipschitz=2.0, cost_noise=0.5)
+    memory, _ = monitor.paid(monitor.start(), [1.0], 3.0, 7.0)
+    memory, _ = monitor.arrived(memory, [1.0])
+    assert (monitor.paid(memory, [1.0], 3.5, cost)[1] is not None) is contradicted
+
+
 def guard(monitor, horizon=6, **options):
     contract = tether.Contract(lam=1.0, b=1.0, horizon=horizon, cost_floor=1.0)
     certificate = tether.LipschitzCertificate(contract, tether.Sensitivity(2.0, 1.0, tether.geometric(0.5)))
@@ -206,6 +225,7 @@ def test_a_contradicted_cost_is_a_breach_with_evidence_and_the_prior_goes_on():
     decision = each.act(np.array([99.0, 0.0]), 0.2)
     assert (decision.reason, decision.action) == (Reason.BREACH, 0.125)
     assert math.isnan(decision.margin)
+    each.observe(3.5)  # one breach is reported, not every round after it
     assert each.uncertified_from == 1
     each.reset()
     assert each.uncertified_from == 7

@@ -151,7 +151,7 @@ class Cooling(Env):
         load_1, load_2, outside, _, first, second = observation[:6]
         rooms: list[EntryRange] = []
         least = most = 1.0
-        scale = 1.0 + abs(self.setpoint)
+        scale = 1.0
         for room, other, load, taken, weight in (
             (first, second, load_1, action[0], self.discomfort[0]),
             (second, first, load_2, action[1], self.discomfort[1]),
@@ -159,20 +159,22 @@ class Cooling(Env):
             uncooled = room + self.wall * (other - room) + self.leak * (outside - room) + self.heating * load
             low = uncooled - self.heating * taken
             high = uncooled - self.heating * self.effectiveness_min * taken
-            size = abs(room) + abs(other) + abs(outside) + self.heating * (load + taken)
-            rooms.append((4 + len(rooms), low, high, 1.0 + size))
-            scale += size
+            size = (
+                abs(room) + self.wall * abs(other) + self.leak * abs(outside) + self.heating * (load + taken)
+            )
+            rooms.append((4 + len(rooms), low, high, size))
+            scale += weight * (size + abs(self.setpoint))
             below, above = self.setpoint - low, high - self.setpoint
             least += weight * max(-below - self.band, -above - self.band, 0.0)
             most += weight * max(below - self.band, above - self.band, 0.0)
-        return (least, most, sum(self.discomfort) * scale), tuple(rooms)
+        return (least, most, scale), tuple(rooms)
 
     def _cost_after(self, observation: Any) -> Range:
-        cost, size = 1.0, 1.0 + abs(self.setpoint)
+        cost, scale = 1.0, 1.0
         for temperature, weight in zip(observation[4:6], self.discomfort, strict=True):
             cost += weight * max(abs(temperature - self.setpoint) - self.band, 0.0)
-            size += abs(temperature)
-        return cost, cost, sum(self.discomfort) * size
+            scale += weight * (abs(temperature) + abs(self.setpoint))
+        return cost, cost, scale
 
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""

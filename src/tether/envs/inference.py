@@ -197,10 +197,8 @@ class Inference(Env):
         scale = 1.0 + action + charge + renewables
         bought = max(most, 0.0)
         possible = max(least, 0.0) ** 2, bought * bought, 2.0 * (1.0 + bought) * scale
-        if cost > 0.0:
-            return possible, ((3, 0.0, 0.0, scale),)
         low, high = min(max(-most, 0.0), self.capacity), min(max(-least, 0.0), self.capacity)
-        return possible, ((3, low, high, scale),)
+        return possible, ((3, low, 0.0 if cost > 0.0 else high, scale),)
 
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""

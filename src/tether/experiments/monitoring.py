@@ -371,15 +371,17 @@ def overhead(seed: int, repetitions: int) -> Iterator[Measurement]:
 
 def drift_tables(rows: list[DriftRow], begins: int) -> list[Table]:
     """Drifts for people: what was seen of them, and what became of the promise."""
-    seen = Table(title=f"Plants that leave their claims from round {begins} on", box=SIMPLE_HEAD)
-    kept = Table(title="Episodes in which the promise was broken", box=SIMPLE_HEAD)
+    seen = Table(
+        title=f"Plants that leave their claims from round {begins} on", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    kept = Table(title="Episodes in which the promise was broken", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for grid in (seen, kept):
         grid.add_column("system", no_wrap=True)
         grid.add_column("drift", no_wrap=True)
     for name in ("evident", "at once", "late", "missed", "early", "wait"):
-        seen.add_column(name, justify="right")
+        seen.add_column(name, justify="right", no_wrap=True)
     for name in ("no guard", "guard", "monitor", "certified"):
-        kept.add_column(name, justify="right")
+        kept.add_column(name, justify="right", no_wrap=True)
     for (system, drift), group in itertools.groupby(rows, lambda row: (row.system, row.drift)):
         seeds = list(group)
         total = {
@@ -410,7 +412,7 @@ def _spread(values: list[float], form: str) -> str:
     if not values:
         return "-"
     low, high = (format(value, form) for value in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"{low}-{high}"
 
 
 def alarm_table(rows: list[AlarmRow]) -> Table:
