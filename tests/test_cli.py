@@ -27,7 +27,7 @@ def test_the_command_is_installed_and_has_a_version():
         *((), ("reproduce",), ("bench",), ("data",)),
         *(("reproduce", "carbon"), ("reproduce", "inference"), ("reproduce", "published"), ("train",)),
         *(("bench", "guard"), ("bench", "train"), ("bench", "data"), ("data", "calibration")),
-        *(("estimate",), ("reproduce", "estimate"), ("bench", "estimate")),
+        *(("estimate",), ("reproduce", "estimate"), ("bench", "estimate"), ("bench", "monitor")),
     ],
 )
 def test_help_teaches(command, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from tether.audit import Audit, audit
 from tether.certificates import LipschitzCertificate, Structured
 from tether.contract import Contract
 from tether.guard import AssumptionBreach, Breach, Decision, Guard, GuardMisuse, PriorFailed, Reason
+from tether.monitor import LipschitzMonitor, Ranges
 from tether.policy import NetworkPolicy, load_policy
 from tether.projection import project
 from tether.run import Run
@@ -39,8 +40,10 @@ __all__ = [
     "Guard",
     "GuardMisuse",
     "LipschitzCertificate",
+    "LipschitzMonitor",
     "NetworkPolicy",
     "PriorFailed",
+    "Ranges",
     "Reason",
     "Recipe",
     "Run",

@@ -31,6 +31,9 @@ class Audit:
     magnitude: float
     """The largest cost of all episodes, which takes part in a tie too. A small cost is often the square of a difference
     of large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not its own."""
+    uncertified_from: NDArray[np.integer] | None = None
+    """[N] the round, counted from 1, from which on the promise was not certified, because the guard saw an assumption
+    breached in it; H + 1 if it was certified in every round. None if no guard told."""
 
     @property
     def margins(self) -> NDArray[np.float64]:
@@ -41,6 +44,14 @@ class Audit:
     def violations(self) -> NDArray[np.bool_]:
         """[N, H] where the promise is broken; a cost that is not a number breaks it."""
         return ~(self.margins >= -self.round_off * (self.bounds + self.magnitude))
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """[N, H] where the promise was certified; nowhere if no guard told."""
+        count, horizon = self.cumulative_costs.shape
+        if self.uncertified_from is None:
+            return np.zeros((count, horizon), dtype=np.bool_)
+        return np.arange(1, horizon + 1) < self.uncertified_from[:, None]
 
     @property
     def violation_rate(self) -> float:
@@ -77,10 +88,30 @@ class Audit:
             f"bound {np.mean(self.bounds[:, -1]):.6g}",
             f"  worst cost at the end   {np.max(self.cumulative_costs[:, -1]):.6g}",
         ]
+        if self.uncertified_from is not None:
+            lines.append(f"  certified               {self._certified_text()}")
         if self.first_breach is not None:
             episode, at = self.first_breach
             lines.append(f"  first breach            episode {episode}, round {at}")
         return "\n".join(lines)
+
+    def _certified_text(self) -> str:
+        """From which round on the promise is no longer certified, and whether it was broken before that."""
+        count, horizon = self.cumulative_costs.shape
+        assert self.uncertified_from is not None
+        stopped = self.uncertified_from[self.uncertified_from <= horizon]
+        if len(stopped) == 0:
+            return "in every round"
+        broken = int(np.sum(np.any(self.violations & self.certified, axis=1)))
+        rounds = (
+            f"{np.min(stopped)}"
+            if np.min(stopped) == np.max(stopped)
+            else f"{np.min(stopped)} to {np.max(stopped)}"
+        )
+        return (
+            f"not from round {rounds} on in {len(stopped)} of {count} episodes, where an assumption was breached; "
+            f"violations before that in {broken}"
+        )
 
     def figure(self, path: str | Path | None = None) -> Figure:
         """Cumulative cost as a share of its bound over the rounds: the median, the spread, and the worst episode.
@@ -96,13 +127,15 @@ class Audit:
         return figure
 
 
-def audit(run: Run | Any, prior: Run | Any, contract: Contract) -> Audit:
+def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_from: Any = None) -> Audit:
     """Check the promise of `contract` on every round of every episode.
 
     Args:
         run: The policy's `Run`, or its costs [N, H].
         prior: The prior's `Run` on the same episodes, or its costs [N, H].
         contract: The promise.
+        uncertified_from: [N] `Guard.uncertified_from` after each episode, where costs were collected online; that of
+            the `Run` if None.
 
     Example:
         >>> contract = Contract(lam=0.0, b=1.0, horizon=3)
@@ -121,7 +154,14 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract) -> Audit:
     magnitude = float(
         max(np.max(each, where=np.isfinite(each), initial=0.0) for each in (costs, prior_costs))
     )
-    return Audit(contract, np.cumsum(costs, axis=1, dtype=np.float64), bounds, round_off, magnitude)
+    told = getattr(run, "uncertified_from", None) if uncertified_from is None else uncertified_from
+    if told is not None:
+        told = np.asarray(told)
+        if told.shape != (len(costs),) or not np.issubdtype(told.dtype, np.integer) or np.any(told < 1):
+            raise ValueError(
+                f"uncertified_from must hold a round, counted from 1, for each of {len(costs)} episodes, got {told!r}"
+            )
+    return Audit(contract, np.cumsum(costs, axis=1, dtype=np.float64), bounds, round_off, magnitude, told)
 
 
 def _costs(name: str, run: Any, contract: Contract) -> NDArray[np.floating]:

@@ -365,6 +365,64 @@ def bench_guard_command(
     _measure("tether bench guard", out, bench_guard(seed, repetitions))
 
 
+@bench.command("monitor")
+def bench_monitor_command(
+    out: Out = Path("out/bench/monitor"),
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
+    episodes: Annotated[int, typer.Option(help="Episodes of each drift and seed.", min=1)] = 40,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds without a drift, for each system and monitor.", min=48)
+    ] = 1_000_000,
+    begins: Annotated[int, typer.Option(help="Round from which on the plant drifts.", min=1, max=24)] = 9,
+    lam: Annotated[float, typer.Option(help="Relative slack of the promise.")] = 1.0,
+    b: Annotated[float, typer.Option(help="Slack a round of the promise, cost units.")] = 1.0,
+    repetitions: Annotated[int, typer.Option(help="How often each guard is timed, alternately.", min=3)] = 21,
+) -> None:
+    """Watch plants that leave their claims, and plants that do not, and time the monitor.
+
+    First, plants that drift: in how many episodes a number outside of the claims was seen, whether it was flagged by
+    the very call that brought it, and how often the promise was broken. Then false alarms, in a million rounds of every
+    system with its noise at its ends in half of the draws, and with observations in float64 and float32. Last, the
+    time of act + observe with a monitor over that without. Some minutes.
+
+    For instance `tether bench monitor --episodes 1000 --lam 0.2 --b 0.2`.
+    """
+    from tether.experiments import bench as benchmarks
+    from tether.experiments import monitoring, output
+
+    folder = output.prepare_folder(out)
+    lam, b = _validate.number("--lam", lam, minimum=0.0), _validate.number("--b", b, minimum=0.0)
+    with _progress() as progress:
+        task = progress.add_task("drifts", total=len(monitoring.DRIFTS) * seeds)
+        drifts = []
+        for drift in monitoring.DRIFTS:
+            for each in range(seed, seed + seeds):
+                drifts.append(monitoring.drift_row(drift, lam, b, episodes, each, begins))
+                progress.advance(task)
+        progress.update(task, description="false alarms", completed=0, total=None)
+        alarms = list(
+            monitoring.alarm_rows(
+                rounds, seed, lambda done, total: progress.update(task, completed=done, total=total)
+            )
+        )
+        progress.update(task, description="time", completed=0, total=None)
+        times = list(monitoring.overhead(seed, repetitions))
+    console.print(*monitoring.drift_tables(drifts, begins), monitoring.alarm_table(alarms))
+    console.print(benchmarks.table("Time of a monitor", times))
+    results = {
+        "begins": begins,
+        "lam": lam,
+        "b": b,
+        "drifts": monitoring.as_json(drifts),
+        "conforming": monitoring.as_json(alarms),
+        "measurements": benchmarks.as_json(times),
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", results)
+    console.print(f"Results: {folder / 'results.json'}")
+
+
 @bench.command("train")
 def bench_train_command(
     out: Out = Path("out/bench/train"),

@@ -6,6 +6,7 @@ keeps the order of calls, deals with bad input and says why it did what it did.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import warnings
@@ -20,9 +21,11 @@ from numpy.typing import ArrayLike
 
 from tether import _scalar, _validate
 from tether.certificates import CERTIFICATES, Certificate, Shadowing, certificate_from_dict
+from tether.monitor import Contradiction, Monitor
 from tether.projection import NORMS, Norm
 
-STATE_VERSION = 2
+STATE_VERSION = 3
+_MONITOR_METHODS = ("start", "arrived", "paid")
 
 
 class GuardMisuse(RuntimeError):
@@ -91,6 +94,14 @@ class Breach:
     """The round h in which it happened, counted from 1; the promise is certified before it, not from it on."""
     detail: str
     """What was seen and what was expected."""
+    claimed: tuple[float, float] | None = None
+    """The range that was claimed of a number, if it was one."""
+    seen: float | None = None
+    """What the number was; None if it was not one."""
+    observation: Any = None
+    """What was seen before acting in that round, as plain numbers; None if there is no monitor."""
+    action: Any = None
+    """What was played in that round, as plain numbers; None if there is no monitor."""
 
 
 class Guard:
@@ -105,6 +116,8 @@ class Guard:
         low: Lower bounds of the action, a number or [n]; None for none.
         high: Upper bounds of the action, a number or [n]; None for none.
         norm: The norm in which deviations are measured and for which the sensitivity holds.
+        monitor: What tells whether a round's outcome is consistent with what is claimed of the system, such as
+            `tether.Ranges`, `tether.LipschitzMonitor` or an environment's `monitor()`; None to watch the costs only.
 
     Attributes:
         counts: How often each `Reason` occurred since the guard was made.
@@ -132,14 +145,20 @@ class Guard:
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
         norm: Norm = "l2",
+        monitor: Monitor | None = None,
     ) -> None:
         if not isinstance(certificate, CERTIFICATES):
             raise TypeError(f"certificate must be a tether certificate, got {certificate!r}")
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
         _validate.choice("norm", norm, NORMS)
+        if monitor is not None and not all(hasattr(monitor, name) for name in _MONITOR_METHODS):
+            raise TypeError(
+                f"monitor must have {', '.join(_MONITOR_METHODS)} as tether.monitor.Monitor, got {monitor!r}"
+            )
         self.certificate = certificate
         self.prior = prior
+        self.monitor = monitor
         self.norm: Norm = norm
         self._low, self._high = _bound("low", low, -math.inf), _bound("high", high, math.inf)
         if not np.all(self._low <= self._high):
@@ -158,6 +177,8 @@ class Guard:
         self._state: Any = self.certificate.start(self._xp)
         self._taken: Any = None
         self.breach: Breach | None = None
+        self._watched: Any = None if self.monitor is None else self.monitor.start()
+        self._played: Any = None
 
     @property
     def _xp(self) -> Any:
@@ -173,6 +194,11 @@ class Guard:
     def horizon(self) -> int:
         """Number of rounds of an episode."""
         return self.certificate.contract.horizon
+
+    @property
+    def uncertified_from(self) -> int:
+        """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
+        return self.horizon + 1 if self.breach is None else self.breach.round
 
     def features(self, observation: Any) -> tuple[float, ...]:
         """The certificate's `features` of the coming round, named by its `feature_names`.
@@ -229,6 +255,16 @@ class Guard:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
         prior = self._ask_prior(observation)
+        if self.monitor is not None:
+            seen = _plain_numbers(observation)
+            if not self._state.breached:
+                try:
+                    self._watched, found = self.monitor.arrived(self._watched, seen)
+                except Exception as error:
+                    found = None
+                    self._report(self.round, f"the monitor raised {error!r}", observation=seen)
+                if found is not None:
+                    self._contradicted(found, seen, None)
         wish = self._as_action(proposal)
         opened = self.certificate.open(self._state, observation, self._xp)
         xp = _scalar if isinstance(prior, float) else np
@@ -253,6 +289,8 @@ class Guard:
         margin = math.nan if breached else float(choice.margin)
         deviation, radius = float(choice.deviation), float(choice.radius)
         self._taken = _floats(choice.taken)
+        if self.monitor is not None:
+            self._played = seen, action if xp is _scalar else action.tolist()
         self.counts[reason] += 1
         if self._shape == (1,):
             action, prior = np.array([action]), np.array([prior])
@@ -280,26 +318,43 @@ class Guard:
             number = float(cost)
         except (TypeError, ValueError):
             number = math.nan
-        round_now, breached_before = self.round, self._state.breached
         accepted = self.certificate.accepts(number, _scalar)
+        if revealed is not None and not isinstance(self.certificate, Shadowing):
+            raise ValueError("only a tether.certificates.Shadowing certificate makes use of what is revealed")
+        if self.monitor is not None and accepted and not self._state.breached:
+            seen, played = self._played
+            try:
+                self._watched, found = self.monitor.paid(self._watched, seen, played, number)
+            except Exception as error:
+                found = None
+                self._report(self.round, f"the monitor raised {error!r}", observation=seen, action=played)
+            if found is not None:
+                self._contradicted(found, seen, played)
+        round_now, breached_before = self.round, self._state.breached
         if isinstance(self.certificate, Shadowing):
             known = None if revealed is None else _revealed(revealed, self.certificate.env)
             self._state = self.certificate.update(self._state, self._taken, number, self._xp, known)
-        elif revealed is None:
-            self._state = self.certificate.update(self._state, self._taken, number, self._xp)
         else:
-            raise ValueError("only a tether.certificates.Shadowing certificate makes use of what is revealed")
+            self._state = self.certificate.update(self._state, self._taken, number, self._xp)
         self._taken = None
         if not accepted:
             floor = self.certificate.contract.cost_floor
             self._report(
-                round_now, f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}"
+                round_now,
+                f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}",
+                claimed=(floor, math.inf),
+                seen=number,
+                **self._evidence,
             )
         elif self._state.breached and not breached_before:
-            self._report(round_now, f"the cost was {cost!r}, more than the certificate knows to be possible")
+            detail = f"the cost was {cost!r}, more than the certificate knows to be possible"
+            self._report(round_now, detail, seen=number, **self._evidence)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the prior, as plain numbers fit for JSON; valid in the middle of a round too."""
+        """Everything but the prior and the monitor, as plain numbers fit for JSON; valid in the middle of a round too.
+
+        What the monitor remembers is included.
+        """
         numbers = {name: _saved(value) for name, value in self._state._asdict().items()}
         return {
             "version": STATE_VERSION,
@@ -310,21 +365,38 @@ class Guard:
             "shape": self._shape,
             "state": numbers,
             "taken": _saved(self._taken),
-            "breach": None if self.breach is None else asdict(self.breach),
+            "breach": None if self.breach is None else _json(asdict(self.breach)),
+            "monitored": self.monitor is not None,
+            "watched": _json(self._watched),
+            "played": _json(_record(self._played)),
             "counts": {str(reason): count for reason, count in self.counts.items()},
         }
 
     @classmethod
     def from_state_dict(
-        cls, saved: dict[str, Any], prior: Callable[[Any], Any], certificate: Certificate | None = None
+        cls,
+        saved: dict[str, Any],
+        prior: Callable[[Any], Any],
+        certificate: Certificate | None = None,
+        *,
+        monitor: Monitor | None = None,
     ) -> Guard:
-        """The guard that `state_dict` saved, with its prior; its decisions go on as if it had never stopped.
+        """The guard that `state_dict` saved; its decisions go on as if it had never stopped.
 
-        A certificate with a structure or an environment that is not in the saved numbers must be given, as it was.
+        Args:
+            saved: What `state_dict` gave.
+            prior: The prior that it had.
+            certificate: The certificate that it had, if it has a structure or an environment that is not in the saved
+                numbers.
+            monitor: The monitor that it had, if it had one.
         """
         if not isinstance(saved, dict) or saved.get("version") != STATE_VERSION:
             came = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
             raise ValueError(f"expected a guard state of version {STATE_VERSION}, got {came!r}")
+        if saved.get("monitored") and monitor is None:
+            raise ValueError(
+                "this guard has a monitor, which is not saved with it; give from_state_dict(..., monitor=...)"
+            )
         try:
             if certificate is None:
                 certificate = certificate_from_dict(saved["certificate"])
@@ -333,10 +405,12 @@ class Guard:
             ):
                 raise ValueError(f"the guard was saved with another certificate: {saved['certificate']!r}")
             low, high = _unplain(saved["low"], -math.inf), _unplain(saved["high"], math.inf)
-            guard = cls(certificate, prior, low, high, saved["norm"])
+            guard = cls(certificate, prior, low, high, saved["norm"], monitor=monitor)
             guard._state, guard._taken = certificate.restore(saved["state"], saved["taken"])
             guard._shape = None if saved["shape"] is None else tuple(saved["shape"])
-            guard.breach = None if saved["breach"] is None else Breach(**saved["breach"])
+            guard.breach = None if saved["breach"] is None else Breach(**_record(saved["breach"]))
+            if saved["monitored"]:
+                guard._watched, guard._played = _record(saved["watched"]), _record(saved["played"])
             guard.counts = Counter({Reason(reason): count for reason, count in saved["counts"].items()})
         except (KeyError, TypeError) as error:
             raise ValueError(f"the guard state is incomplete or damaged: {error!r}") from error
@@ -385,10 +459,31 @@ class Guard:
             return None
         return number if math.isfinite(number) else None
 
-    def _report(self, round_now: int, detail: str) -> None:
+    def _contradicted(self, found: Contradiction, observation: Any, action: Any) -> None:
+        """Report what the monitor found in this round, or only now of the last one."""
+        evidence = self._evidence if found.ago > 0 else {"observation": observation, "action": action}
+        claimed = (found.low, found.high)
+        self._report(self.round - found.ago, str(found), claimed=claimed, seen=found.seen, **evidence)
+
+    @property
+    def _evidence(self) -> dict[str, Any]:
+        """What was observed and played in the last round that has an action, if there is a monitor."""
+        return {} if self._played is None else dict(zip(("observation", "action"), self._played, strict=True))
+
+    def _report(
+        self,
+        round_now: int,
+        detail: str,
+        *,
+        claimed: tuple[float, float] | None = None,
+        seen: float | None = None,
+        observation: Any = None,
+        action: Any = None,
+    ) -> None:
         self._state = self._state._replace(breached=True)
         if self.breach is None:
-            self.breach = Breach(round_now, detail)
+            number = None if seen is None or math.isnan(seen) else seen
+            self.breach = Breach(round_now, detail, claimed, number, _record(observation), _record(action))
         warnings.warn(
             f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played",
             AssumptionBreach,
@@ -421,6 +516,36 @@ def _saved(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_saved(entry) for entry in value]
     return value if value is None else np.asarray(value).tolist()
+
+
+def _json(value: Any) -> Any:
+    """Nested tuples and dictionaries as JSON has them; infinities and what JSON does not know become text."""
+    if isinstance(value, dict):
+        return {name: _json(entry) for name, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json(entry) for entry in value]
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return repr(value)
+
+
+def _record(value: Any) -> Any:
+    """What `_json` gave, or an observation or action as it came, as nested tuples of plain numbers."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {name: _record(entry) for name, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple([_record(entry) for entry in value])
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def _plain_numbers(value: Any) -> Any:
+    """An observation as a monitor gets it: an array as lists, and a copy, as its owner may change what it holds."""
+    return value.tolist() if hasattr(value, "tolist") else copy.copy(value)
 
 
 def _bound(name: str, given: ArrayLike | None, default: float) -> Any:

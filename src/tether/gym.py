@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from tether.certificates import Certificate, Structured
 from tether.guard import Decision, Guard, GuardMisuse, Reason
+from tether.monitor import Monitor
 from tether.projection import Norm
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     `step(proposal)` plays the nearest safe action. The reward and the observation are those of that action,
     and `info["tether"]` tells the learner the truth: all of the `tether.Decision` (`action`, `prior_action`,
     `proposal`, `deviation`, `radius`, `margin`, `intervened`, `reason`, `round`), the `cost` that the guard
-    saw, `counts` of the reasons in this episode, and `breach`, the assumption breach of this episode or None.
+    saw, `counts` of the reasons in this episode, `breach`, the assumption breach of this episode or None, and
+    `uncertified_from`, the round from which on the promise is not certified (horizon + 1 if it is throughout).
 
     A proposal may have any shape of the right size; what is not an action is replaced by the prior's and
     counted. Where the box has fewer digits than float64, the prior's action is rounded to them, and the
@@ -69,6 +72,8 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             deviation; the unit of the first two is what a round earns, lam * eps + b, that of the third the
             deviation that this pays for in the first round (1 if nothing is earned). After the last round all
             are 0.
+        monitor: What watches the assumptions, see `tether.Guard`; it gets the observation of `env` as it is. What the
+            last action led to is not looked at, because no action follows.
 
     Attributes:
         guard: The `tether.Guard`; its `counts` go on over all episodes.
@@ -98,6 +103,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         cost: Cost = None,
         norm: Norm = "l2",
         append_memory: bool = False,
+        monitor: Monitor | None = None,
     ) -> None:
         RecordConstructorArgs.__init__(
             self,
@@ -107,9 +113,10 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             cost=cost,
             norm=norm,
             append_memory=append_memory,
+            monitor=monitor,
         )
         gymnasium.Wrapper.__init__(self, env)
-        self._keeper = _Keeper(env.action_space, certificate, prior, norm)
+        self._keeper = _Keeper(env.action_space, certificate, prior, norm, monitor)
         self._cost = _checked_cost(cost)
         self._append_memory = append_memory
         if append_memory:
@@ -174,6 +181,7 @@ class GuardedVector(VectorWrapper):
         cost: See `Guarded`; the arguments of a function are those of one sub-environment.
         norm: See `Guarded`.
         append_memory: See `Guarded`.
+        monitor: See `Guarded`; one serves all, as it has no state of its own.
 
     Attributes:
         guards: One `tether.Guard` for each sub-environment.
@@ -199,6 +207,7 @@ class GuardedVector(VectorWrapper):
         cost: Cost = None,
         norm: Norm = "l2",
         append_memory: bool = False,
+        monitor: Monitor | None = None,
     ) -> None:
         if not hasattr(gymnasium.vector, "VectorWrapper"):
             raise ImportError(
@@ -207,7 +216,7 @@ class GuardedVector(VectorWrapper):
             )
         super().__init__(env)
         self._keepers = [
-            _Keeper(env.single_action_space, certificate, prior, norm) for _ in range(env.num_envs)
+            _Keeper(env.single_action_space, certificate, prior, norm, monitor) for _ in range(env.num_envs)
         ]
         self._cost = _checked_cost(cost)
         self._mode = _autoreset_mode(env)
@@ -342,7 +351,9 @@ def policy_from_sb3(
 class _Keeper:
     """One guard at one environment: shapes, number types and the report."""
 
-    def __init__(self, space: Any, certificate: Certificate, prior: Prior, norm: Norm) -> None:
+    def __init__(
+        self, space: Any, certificate: Certificate, prior: Prior, norm: Norm, monitor: Monitor | None
+    ) -> None:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise TypeError(
                 "the guard moves actions by real amounts, so the action space must be a gymnasium.spaces.Box "
@@ -356,7 +367,7 @@ class _Keeper:
             # What is played is rounded to the box's digits.
             resolution = max(certificate.resolution, float(np.finfo(space.dtype).eps))
             certificate = dataclasses.replace(certificate, resolution=resolution)
-        self.guard = Guard(certificate, self._ask_prior, low, high, norm)
+        self.guard = Guard(certificate, self._ask_prior, low, high, norm, monitor)
         self.reset()
 
     def reset(self) -> None:
@@ -393,7 +404,8 @@ class _Keeper:
         report["cost"] = cost
         report["counts"] = dict(self._counts)
         breach = self.guard.breach
-        report["breach"] = None if breach is None else {"round": breach.round, "detail": breach.detail}
+        report["breach"] = None if breach is None else asdict(breach)
+        report["uncertified_from"] = self.guard.uncertified_from
 
     def appended(self, observation: Any) -> Any:
         """The observation with the guard's memory, scaled as `Guarded` says."""

@@ -35,11 +35,17 @@ class Run:
     """[N, H] largest safe deviation; infinite without a guard."""
     margins: Floats | None = None
     """[N, H] certified distance below the bound, cost units; NaN without a guard or after a breach."""
-    breached: NDArray[np.bool_] | None = None
-    """[N] whether a cost contradicted the contract; from then on the prior was played."""
+    uncertified_from: NDArray[np.integer] | None = None
+    """[N] the round, counted from 1, from which on the promise is not certified, because an assumption was breached in
+    it; H + 1 if it is certified in every round. None without a guard."""
 
     def __len__(self) -> int:
         return len(self.costs)
+
+    @property
+    def breached(self) -> NDArray[np.bool_] | None:
+        """[N] whether an assumption was breached; from then on the prior was played."""
+        return None if self.uncertified_from is None else self.uncertified_from <= self.costs.shape[1]
 
     @property
     def returns(self) -> Floats:

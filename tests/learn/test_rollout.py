@@ -123,6 +123,11 @@ def test_a_wrong_floor_is_noticed_and_the_prior_takes_over():
     np.testing.assert_array_equal(run.breached, np.any(run.costs < 1.5, axis=1))
     assert np.mean(run.breached) > 0.5
     first = np.argmax(run.costs < 1.5, axis=1)
+    np.testing.assert_array_equal(run.uncertified_from, np.where(run.breached, first + 1, 25))
+    prior = tether.rollout(ENV, ENV.prior, EPISODES)
+    np.testing.assert_array_equal(
+        tether.audit(run, prior, claimed.contract).certified, np.minimum.accumulate(run.costs >= 1.5, axis=1)
+    )
     for i in np.flatnonzero(run.breached):
         assert np.all(run.radii[i, first[i] + 1 :] == 0.0)
         np.testing.assert_array_equal(run.actions[i, first[i] + 1 :], run.prior_actions[i, first[i] + 1 :])

@@ -12,6 +12,7 @@ import numpy as np
 from tether.certificates.structured import Structure
 from tether.contract import Contract
 from tether.data.episodes import Episodes
+from tether.monitor import Ranges
 from tether.projection import Norm
 from tether.sensitivity import Sensitivity
 
@@ -95,6 +96,12 @@ class Env(ABC):
         """What a `tether.Structured` certificate needs to know of the system, where that has been derived."""
         raise NotImplementedError(
             f"no structure is known for {type(self).__name__}; use tether.LipschitzCertificate with its sensitivity"
+        )
+
+    def monitor(self) -> Ranges:
+        """What a round can give within `limits`, for `tether.Guard(..., monitor=...)`, where that has been derived."""
+        raise NotImplementedError(
+            f"no ranges are known for {type(self).__name__}; write tether.Ranges or use tether.LipschitzMonitor"
         )
 
     @abstractmethod

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from tether import _validate
 from tether.certificates.systems import CarbonStructure
 from tether.envs.base import Env, Evidence, Shape, Step, namespace
+from tether.monitor import EntryRange, Range, Ranges
 from tether.sensitivity import Sensitivity, geometric
 
 
@@ -125,6 +126,33 @@ class Carbon(Env):
             demand_max=self.demand_max,
             backlog_max=self.backlog_max,
         )
+
+    def monitor(self) -> Ranges:
+        """Backlog and cost of a round, and what is observed, within `limits`.
+
+        (1 - n2) x + mu - (0.8 + n1) a falls with n1 and n2, as x and a are not negative: its ends are at (nu, d) and
+        (-nu, 0), and everything between is possible. Clipping, and x'^2 + x' + 1 on x' >= 0, keep the order.
+        The cost tells x' itself, which the next observation must have.
+        """
+        return Ranges(
+            self._claims,
+            initial=((3, 0.0, self.backlog_max, self.backlog_max),),
+            limits=((0, 0.0, self.demand_max, self.demand_max),),
+        )
+
+    def _claims(self, observation: Any, action: float, cost: float) -> tuple[Range, tuple[EntryRange, ...]]:
+        # Conditions instead of min and max, which take three times as long.
+        backlog, cap = observation[3], self.backlog_max
+        work = backlog + observation[0]
+        even, noise = work - self.efficiency * action, self.efficiency_noise_max * action
+        low, high = even - self.drop_rate_max * backlog - noise, even + noise
+        low = 0.0 if low < 0.0 else (low if low < cap else cap)
+        high = 0.0 if high < 0.0 else (high if high < cap else cap)
+        scale = 1.0 + work + action
+        left = 0.5 * (math.sqrt(4.0 * cost - 3.0) - 1.0) if cost > 1.0 else 0.0
+        off = 1e-12 * scale  # so that a backlog in float64 is inside at the first glance
+        possible = low * low + low + 1.0, high * high + high + 1.0, (2.0 * high + 1.0) * scale
+        return possible, ((3, left - off, left + off, scale),)
 
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""

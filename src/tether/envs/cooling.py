@@ -12,6 +12,7 @@ import numpy as np
 from tether import _validate
 from tether.certificates.cooling import CoolingStructure
 from tether.envs.base import Env, Shape, Step, namespace
+from tether.monitor import EntryRange, Range, Ranges
 from tether.projection import Norm
 from tether.sensitivity import Sensitivity, geometric
 
@@ -147,6 +148,49 @@ class Cooling(Env):
             gain=self.gain,
             effectiveness_min=self.effectiveness_min,
         )
+
+    def monitor(self) -> Ranges:
+        """Temperatures and cost of a round, and what is observed, within `limits`.
+
+        x_i' falls with v_i, as a_i is not negative: its ends are at v_i = 1 and the smallest v_i. What a room adds to
+        the cost grows with |x_i' - setpoint|, which over an interval is largest at an end and smallest at an end or 0;
+        the v_i are independent, so that the ends of the sum are the sums of the ends. The temperatures that follow
+        must give the cost that was seen.
+        """
+        return Ranges(
+            self._claims,
+            limits=((0, 0.0, math.inf, 1.0), (1, 0.0, math.inf, 1.0)),
+            cost_after=self._cost_after,
+        )
+
+    def _claims(self, observation: Any, action: Any, cost: float) -> tuple[Range, tuple[EntryRange, ...]]:  # noqa: ARG002
+        load_1, load_2, outside, _, first, second = observation[:6]
+        rooms: list[EntryRange] = []
+        least = most = 1.0
+        scale = 1.0
+        for room, other, load, taken, weight in (
+            (first, second, load_1, action[0], self.discomfort[0]),
+            (second, first, load_2, action[1], self.discomfort[1]),
+        ):
+            uncooled = room + self.wall * (other - room) + self.leak * (outside - room) + self.heating * load
+            low = uncooled - self.heating * taken
+            high = uncooled - self.heating * self.effectiveness_min * taken
+            size = (
+                abs(room) + self.wall * abs(other) + self.leak * abs(outside) + self.heating * (load + taken)
+            )
+            rooms.append((4 + len(rooms), low, high, size))
+            scale += weight * (size + abs(self.setpoint))
+            below, above = self.setpoint - low, high - self.setpoint
+            least += weight * max(-below - self.band, -above - self.band, 0.0)
+            most += weight * max(below - self.band, above - self.band, 0.0)
+        return (least, most, scale), tuple(rooms)
+
+    def _cost_after(self, observation: Any) -> Range:
+        cost, scale = 1.0, 1.0
+        for temperature, weight in zip(observation[4:6], self.discomfort, strict=True):
+            cost += weight * max(abs(temperature - self.setpoint) - self.band, 0.0)
+            scale += weight * (abs(temperature) + abs(self.setpoint))
+        return cost, cost, scale
 
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""

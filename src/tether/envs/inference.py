@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from tether import _validate
 from tether.certificates.systems import InferenceStructure
 from tether.envs.base import Env, Evidence, Shape, Step, namespace
+from tether.monitor import EntryRange, Range, Ranges
 from tether.sensitivity import Sensitivity, geometric
 
 
@@ -176,6 +177,28 @@ class Inference(Env):
     def _charge_rate(self) -> float:
         """The prior's estimate of v_e, its mean."""
         return 0.5 * (self.charge_rate_min + 1.0)
+
+    def monitor(self) -> Ranges:
+        """Charge and cost of a round, and what is observed, within `limits`.
+
+        z = v_a a - x - v_e e grows with v_a and falls with v_e, as a and e are not negative: its ends are at (v_low, 1)
+        and (1, w). The cost never falls with z and the charge never grows. Where there was a cost, no charge is left.
+        """
+        return Ranges(
+            self._claims,
+            initial=((3, 0.0, self.capacity, self.capacity),),
+            limits=((0, 0.0, self.demand_max, self.demand_max), (1, 0.0, math.inf, 1.0)),
+        )
+
+    def _claims(self, observation: Any, action: float, cost: float) -> tuple[Range, tuple[EntryRange, ...]]:
+        renewables, charge = observation[1], observation[3]
+        least = self.discharge_rate_min * action - charge - renewables
+        most = action - charge - self.charge_rate_min * renewables
+        scale = 1.0 + action + charge + renewables
+        bought = max(most, 0.0)
+        possible = max(least, 0.0) ** 2, bought * bought, 2.0 * (1.0 + bought) * scale
+        low, high = min(max(-most, 0.0), self.capacity), min(max(-least, 0.0), self.capacity)
+        return possible, ((3, low, 0.0 if cost > 0.0 else high, scale),)
 
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values for which `sensitivity` is proved."""

@@ -94,16 +94,14 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
         return once
 
     day, solver = online(24), _convex_program(env, observations, proposals)
-    guard_times, solver_times = _alternate(repetitions, day, solver)
-    yield _microseconds("act + observe, H = 24", guard_times)
-    yield _microseconds("same projection, cvxpy", solver_times)
-    yield _ratio("cvxpy / guard", solver_times, guard_times, "times", ">= 30", lambda ratio: ratio >= 30.0)
+    guard_times, solver_times = alternate(repetitions, day, solver)
+    yield microseconds("act + observe, H = 24", guard_times)
+    yield microseconds("same projection, cvxpy", solver_times)
+    yield ratio("cvxpy / guard", solver_times, guard_times, "times", ">= 30", lambda ratio: ratio >= 30.0)
 
-    short_times, long_times = _alternate(repetitions, day, online(10_000))
-    yield _microseconds("act + observe, H = 10,000", long_times)
-    yield _ratio(
-        "H = 10,000 / H = 24", long_times, short_times, "times", "<= 1.5", lambda ratio: ratio <= 1.5
-    )
+    short_times, long_times = alternate(repetitions, day, online(10_000))
+    yield microseconds("act + observe, H = 10,000", long_times)
+    yield ratio("H = 10,000 / H = 24", long_times, short_times, "times", "<= 1.5", lambda ratio: ratio <= 1.5)
 
     yield from _bench_rollout(env, seed, repetitions)
     yield from _bench_structured(seed, repetitions)
@@ -151,7 +149,7 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
         yield _rate(f"tether, {name}", rates)
         target = "" if wanted is None else f">= {wanted:g}"
         enough = functools.partial(operator.le, wanted or 0.0)
-        yield _ratio(f"ratio, {name}", rates, rival, "times", target, enough)
+        yield ratio(f"ratio, {name}", rates, rival, "times", target, enough)
     peak = output.peak_memory()
     yield Measurement("peak memory of all of this", peak, peak, peak, "MB")
 
@@ -185,7 +183,7 @@ def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
             yield Measurement("compiling", compiling, compiling, compiling, "s")
         problems.append(problem)
         measures.append(once)
-    times = _alternate(repetitions, *measures)
+    times = alternate(repetitions, *measures)
     for i, (problem, taken) in enumerate(zip(problems, times, strict=True)):
         middle = float(np.median(taken))
         target = ("< 1", middle < 1.0) if i == 0 else ("", None)
@@ -269,7 +267,7 @@ def _bench_rollout(env: Carbon, seed: int, repetitions: int) -> Iterator[Measure
             return time.perf_counter() - start
 
         first = once()
-        (times,) = _alternate(repetitions, once)
+        (times,) = alternate(repetitions, once)
         compiling = first - float(np.median(times))
         yield Measurement(f"compiling, rule {rule}", compiling, compiling, compiling, "s")
         rates = sorted(rounds / seconds / 1e6 for seconds in times)
@@ -297,10 +295,10 @@ def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Itera
         contract = env.contract(0.5, 0.5)
         structured = Structured(contract, env.structure)
         simple = LipschitzCertificate(contract, env.sensitivity)
-        slow, fast = _alternate(
+        slow, fast = alternate(
             repetitions, *(_online(env, episodes, certificate) for certificate in (structured, simple))
         )
-        yield _ratio(
+        yield ratio(
             f"structured / Lipschitz, {name}", slow, fast, "times", "<= 20", lambda ratio: ratio <= 20.0
         )
 
@@ -318,7 +316,7 @@ def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Itera
             return time.perf_counter() - start
 
         once()
-        (times,) = _alternate(repetitions, once)
+        (times,) = alternate(repetitions, once)
         rates = sorted(len(episodes) * episodes.horizon / seconds / 1e6 for seconds in times)
         middle = float(np.median(rates))
         met = middle >= 1.0
@@ -368,7 +366,7 @@ def _bench_import() -> Iterator[Measurement]:
     yield Measurement("JAX loaded by it (0: no)", loaded, loaded, loaded, "", "0", loaded == 0.0)
 
 
-def _alternate(repetitions: int, *measure: Callable[[], float]) -> tuple[list[float], ...]:
+def alternate(repetitions: int, *measure: Callable[[], float]) -> tuple[list[float], ...]:
     """Each measured `repetitions` times, in turns, so that a busy machine is busy for all of them."""
     results: tuple[list[float], ...] = tuple([] for _ in measure)
     for _ in range(repetitions):
@@ -377,14 +375,16 @@ def _alternate(repetitions: int, *measure: Callable[[], float]) -> tuple[list[fl
     return results
 
 
-def _microseconds(what: str, times: list[float]) -> Measurement:
+def microseconds(what: str, times: list[float]) -> Measurement:
+    """Seconds that were measured, as microseconds."""
     scaled = [1e6 * seconds for seconds in times]
     return Measurement(what, float(np.median(scaled)), min(scaled), max(scaled), "µs")
 
 
-def _ratio(
+def ratio(
     what: str, above: list[float], below: list[float], unit: str, target: str, test: Callable[[float], bool]
 ) -> Measurement:
+    """Two things that were measured alternately, one over the other."""
     ratios = [one / other for one, other in zip(above, below, strict=True)]
     middle = float(np.median(ratios))
     return Measurement(what, middle, min(ratios), max(ratios), unit, target, test(middle) if target else None)

@@ -83,12 +83,12 @@ def rollout(
         drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.drawn_names}
         numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=precision), certificate)
         played = play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
-        return Run(**{name: _to_numpy(values, name) for name, values in played.items()})
-
-
-def _to_numpy(values: Any, name: str) -> Any:
-    array = np.asarray(values)
-    return array if name == "breached" else np.swapaxes(array, 0, 1)
+        recorded = {name: np.swapaxes(np.asarray(values), 0, 1) for name, values in played.items()}
+    breached = recorded.pop("breached", None)
+    if breached is not None:
+        # A breach lasts until the end, so that the rounds without one are those before it.
+        recorded["uncertified_from"] = 1 + np.sum(~breached, axis=1)
+    return Run(**recorded)
 
 
 @eqx.filter_jit
@@ -117,9 +117,9 @@ def play(
         lambda number: jnp.tile(jnp.asarray(number, zero.dtype), (count, *[1] * np.ndim(number))),
         env.initial(),
     )
-    (_, (_, memory)), seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
-    breached = {} if certificate is None or record != "all" else {"breached": memory.breached}
-    return {**seen, **breached}
+    seen: dict[str, Any]
+    _, seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
+    return seen
 
 
 def _round(
@@ -167,6 +167,8 @@ def _round(
         "states": before,
         "next_states": state,
     }
+    if certificate is not None:
+        seen["breached"] = memory.breached
     return (state, memory), seen
 
 
