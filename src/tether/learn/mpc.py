@@ -39,15 +39,13 @@ from tether.policy import with_features
 
 FORECAST = "_forecast"
 """What follows a series' name in that of its forecast (`tether.data.add_forecast`)."""
-AWAY_FROM_THE_BOX = 1e-6
+OFF_THE_EDGE = 1e-6
 """Planned actions stay this far above the lowest, action units: rewards may have no derivative there."""
 
 
 class Plan(NamedTuple):
     """What is intended for the rest of the episode; P rounds, those beyond its end included."""
 
-    action: Any
-    """The coming round's, [*action_shape]."""
     deviations: Any
     """[P, *action_shape] from the prior's action, action units."""
     reward: Any
@@ -79,14 +77,11 @@ class PlanningPolicy(eqx.Module):
     Example:
         >>> import tether
         >>> env = tether.envs.Carbon(context=("demand_forecast", "renewables_forecast"))
-        >>> draw = tether.data.synthetic_carbon(seed=0, n=4)
-        >>> short = tether.data.Episodes({name: draw[name][:, :4] for name in draw.names})
-        >>> episodes = tether.data.add_forecast(short, "demand", "renewables")
-        >>> certificate = tether.Structured(env.contract(lam=2.0, b=2.0, horizon=4), env.structure)
-        >>> policy = PlanningPolicy(env, certificate, episodes, updates=4)
-        >>> planned = tether.rollout(env, policy, episodes, certificate)
-        >>> bool(planned.returns.mean() > tether.rollout(env, env.prior, episodes).returns.mean())
-        True
+        >>> episodes = tether.data.synthetic_carbon(seed=0, n=100)
+        >>> certificate = tether.Structured(env.contract(lam=2.0, b=2.0), env.structure)
+        >>> policy = PlanningPolicy(env, certificate, episodes, scenarios=3)
+        >>> policy.disturbances["drop_rate"].shape  # docs/train.md has it play
+        (3, 24)
     """
 
     uses_memory: ClassVar[bool] = True
@@ -146,7 +141,8 @@ class PlanningPolicy(eqx.Module):
 
     def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
         """Observation [o], followed by the guard's features, to the action to propose."""
-        return self.plan(observation).action
+        problem = _Problem(self, observation)
+        return problem.act(problem.state, problem.first, self._solve(problem)[0])[2]
 
     def propose(self, guard: Guard, observation: Any) -> Any:
         """The action to propose to `guard` in the coming round: a float, or [n]."""
@@ -157,9 +153,14 @@ class PlanningPolicy(eqx.Module):
     def plan(self, observation: Any) -> Plan:
         """The plan for the rest of the episode, from what `__call__` gets."""
         problem = _Problem(self, observation)
+        deviations = self._solve(problem)
+        return Plan(deviations, *problem.foresee(deviations))
+
+    def _solve(self, problem: _Problem) -> Any:
+        """[P, *action_shape] the deviations of the best plan."""
 
         def loss(deviations: Any, multipliers: Any) -> tuple[Any, Any]:
-            _, reward, left = problem.foresee(deviations)
+            reward, left = problem.foresee(deviations)
             broken = jnp.maximum(multipliers - self.penalty * left, 0.0)
             return jnp.sum(broken**2) / (2.0 * self.penalty) - reward, left
 
@@ -177,12 +178,11 @@ class PlanningPolicy(eqx.Module):
             inner, left = jax.lax.scan(lambda inner, _: improve(inner, multipliers), inner, length=self.steps)
             return (inner, jnp.maximum(multipliers - self.penalty * left[-1], 0.0)), None
 
-        deviations = jnp.zeros((problem.rounds, *self.env.action_shape), observation.dtype)
-        multipliers = jnp.zeros_like(jax.eval_shape(problem.foresee, deviations)[2])
+        deviations = jnp.zeros((problem.rounds, *self.env.action_shape), problem.remaining.dtype)
+        multipliers = jnp.zeros_like(jax.eval_shape(problem.foresee, deviations)[1])
         start = ((deviations, optimiser.init(deviations)), multipliers)
         ((deviations, _), _), _ = jax.lax.scan(update, start, length=self.updates)
-        action, reward, left = problem.foresee(deviations)
-        return Plan(action, deviations, reward, left)
+        return deviations
 
 
 _call = eqx.filter_jit(lambda policy, observation: policy(observation))
@@ -210,11 +210,22 @@ class _Problem:
             for name, values in policy.disturbances.items()
         }
 
-    def foresee(self, deviations: Any) -> tuple[Any, Any, Any]:
-        """(first action, expected reward, [P, n] what (*) leaves, in units of what a round earns)."""
-        actions, rewards, left = jax.vmap(lambda drawn: self._scenario(deviations, drawn))(self.disturbances)
+    @property
+    def first(self) -> dict[str, Any]:
+        """The visible series of the coming round."""
+        return {name: values[0] for name, values in self.visible.items()}
+
+    def act(self, state: Any, drawn: Any, deviation: Any) -> tuple[Any, Any, Any]:
+        """(observation, prior's action, action) of a planned round."""
+        observation = self.env.observe(state, drawn)
+        prior = self.env.prior(observation)
+        return observation, prior, jnp.clip(prior + deviation, self.env.low + OFF_THE_EDGE, self.env.high)
+
+    def foresee(self, deviations: Any) -> tuple[Any, Any]:
+        """(expected reward, [P, n] what (*) leaves, in units of what a round earns)."""
+        rewards, left = jax.vmap(lambda drawn: self._scenario(deviations, drawn))(self.disturbances)
         spread = jnp.sqrt(jnp.var(left, axis=0) + 1e-12)  # so that it has a derivative where it is 0
-        return actions[0, 0], rewards.sum(axis=1).mean(), left.mean(axis=0) - self.caution * spread
+        return rewards.sum(axis=1).mean(), left.mean(axis=0) - self.caution * spread
 
     def _scenario(self, deviations: Any, disturbances: Any) -> Any:
         env, certificate = self.env, self.certificate
@@ -223,9 +234,7 @@ class _Problem:
         def play(carry: Any, each: Any) -> Any:
             state, memory = carry
             drawn, deviation, index = each
-            observation = env.observe(state, drawn)
-            prior = env.prior(observation)
-            action = jnp.clip(prior + deviation, env.low + AWAY_FROM_THE_BOX, env.high)
+            observation, prior, action = self.act(state, drawn, deviation)
             opened = certificate.open(memory, observation, jnp)
             slacks, taken = certificate.take(opened, prior, action, jnp)
             state, reward, cost = env.step(state, drawn, action)
@@ -234,7 +243,7 @@ class _Problem:
             binds = (index < self.remaining) & jnp.isfinite(slack)
             reward = jnp.where(index < self.remaining, reward, 0.0)
             # A constraint that does not bind has something left, and the same in every scenario.
-            return (state, memory), (action, reward, jnp.where(binds, slack / unit, 1.0))
+            return (state, memory), (reward, jnp.where(binds, slack / unit, 1.0))
 
         drawn = {**self.visible, **disturbances}
         rounds = (drawn, deviations, jnp.arange(self.rounds))
