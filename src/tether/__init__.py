@@ -20,6 +20,7 @@ from tether.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
     from tether import data, envs, gym
+    from tether.learn.mpc import PlanningPolicy
     from tether.learn.rollout import rollout
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
 
@@ -35,6 +36,7 @@ __all__ = [
     "GuardMisuse",
     "LipschitzCertificate",
     "NetworkPolicy",
+    "PlanningPolicy",
     "PriorFailed",
     "Reason",
     "Recipe",
@@ -58,7 +60,7 @@ __all__ = [
 ]
 
 # What needs JAX, and where it is.
-_LEARNING = {"rollout": "tether.learn.rollout"} | dict.fromkeys(
+_LEARNING = {"PlanningPolicy": "tether.learn.mpc", "rollout": "tether.learn.rollout"} | dict.fromkeys(
     ("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train"
 )
 

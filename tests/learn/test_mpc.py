@@ -88,7 +88,7 @@ def test_a_plan_for_inference_earns_more_than_the_prior_and_leaves_what_the_cert
     guard = tether.Guard(certificate, INFERENCE.prior, INFERENCE.low, INFERENCE.high)
     with jax.enable_x64(True):
         seen = jnp.asarray(with_features(guard, run.observations[0, 0]))
-        plan = eqx.filter_jit(PlanningPolicy.plan)(policy, seen)
+        plan = jax.tree.map(np.asarray, eqx.filter_jit(PlanningPolicy.plan)(policy, seen))
     assert np.min(plan.left) > -0.02
     assert plan.reward > run.returns[0] + 1.0
 
