@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import equinox as eqx
 import jax
@@ -11,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import commands
 import tether
 from tether.learn.mpc import PlanningPolicy, _Problem
 from tether.policy import with_features
@@ -96,20 +94,22 @@ def test_a_plan_for_inference_earns_more_than_the_prior_and_leaves_what_the_cert
 def test_caution_counts_less_as_left_and_beyond_the_end_nothing_is_earned():
     certificate = structured(CARBON, 2.0, 2.0)
     guard = tether.Guard(certificate, CARBON.prior, CARBON.low)
-    observation = tether.rollout(CARBON, CARBON.prior, EPISODES).observations[0, 0]
-    last = with_features(guard, observation)
-    last[-1] = 1.0
-    for seen, rounds in ((with_features(guard, observation), HORIZON), (last, 1)):
-        (daring, left), (careful, kept) = (
-            _Problem(
-                PlanningPolicy(CARBON, certificate, EPISODES, scenarios=3, caution=caution), jnp.asarray(seen)
-            ).foresee(jnp.full(HORIZON, -0.1))
-            for caution in (0.0, 2.0)
-        )
-        assert float(daring) == float(careful)
-        assert float(daring) < 40.0 * rounds
-        assert np.all(kept <= left + 1e-5)
-        assert np.any(kept < left - 0.01) == (rounds > 1)
+    seen = with_features(guard, tether.rollout(CARBON, CARBON.prior, EPISODES).observations[0, 0])
+    last_round = np.append(seen[:-1], 1.0)
+
+    @eqx.filter_jit
+    def foresee(policy, observation):
+        return _Problem(policy, observation).foresee(jnp.full(HORIZON, -0.1))
+
+    daring, careful = (
+        PlanningPolicy(CARBON, certificate, EPISODES, scenarios=3, caution=caution) for caution in (0.0, 2.0)
+    )
+    reward, left = foresee(daring, jnp.asarray(seen))
+    same, kept = foresee(careful, jnp.asarray(seen))
+    assert float(same) == float(reward)
+    assert np.all(kept <= left + 1e-5)
+    assert np.any(kept < left - 0.01)
+    assert foresee(daring, jnp.asarray(last_round))[0] < 40.0 < reward
 
 
 def test_what_cannot_be_planned_is_refused():
@@ -129,16 +129,3 @@ def test_what_cannot_be_planned_is_refused():
     uneven = dataclasses.replace(env, context=(*CONTEXT, "clock_sin"))
     with pytest.raises(ValueError, match="the same number of leads"):
         PlanningPolicy(uneven, certificate, episodes).plan(jnp.zeros(4 + 23 + 22 + 1 + 4))
-
-
-def test_the_command_plays_every_episode_once_through_the_guard(tmp_path, monkeypatch, capsys):
-    """With the prior's action in the place of the plan, the row says what the prior's does."""
-    pytest.importorskip("cvxpy")
-    monkeypatch.setattr(PlanningPolicy, "__call__", lambda policy, seen, key: policy.env.prior(seen))
-    monkeypatch.setattr("tether.experiments.limit_cli.PLANNED_AT_ONCE", 2)
-    options = ["--lams", "2", "--episodes", "3", "--processes", "1", "--out", tmp_path]
-    code, out, _ = commands.run(monkeypatch, capsys, "limit", "carbon", "--plan", *options)
-    assert code == 0, out
-    rows = {row["policy"]: row for row in json.loads((tmp_path / "results.json").read_text())["rows"]}
-    assert rows["mpc structured forecast"]["reward"] == pytest.approx(rows["prior"]["reward"])
-    assert rows["mpc structured forecast"]["violations"] == 0.0
