@@ -71,11 +71,15 @@ def test_systems_without_a_program_and_costs_of_the_wrong_shape_are_refused():
         )
 
 
-def test_the_command_writes_the_share_of_each_policy(tmp_path):
+def test_the_command_writes_the_share_of_each_policy(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
     from tether.cli import app
+    from tether.learn.mpc import PlanningPolicy
 
+    # The prior's action in the place of the plan, which tests/learn/test_mpc.py looks at; in two calls.
+    monkeypatch.setattr(PlanningPolicy, "__call__", lambda planner, seen, key: planner.env.prior(seen))
+    monkeypatch.setattr("tether.experiments.limit_cli.PLANNED_AT_ONCE", 2)
     policy = tether.NetworkPolicy.fresh(
         np.zeros(4), np.ones(4), low=0.0, high=np.inf, center=5.0, width=4, seed=0
     )
@@ -84,9 +88,10 @@ def test_the_command_writes_the_share_of_each_policy(tmp_path):
     trained = {"system": "carbon", "certificate": "structured", "rule": "tight", "inputs": [], "without": []}
     (tmp_path / "results.json").write_text(json.dumps(trained))
     options = ["--lams", "2", "--episodes", "3", "--processes", "1", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, ["limit", "carbon", "--policies", str(tmp_path), *options])
+    result = CliRunner().invoke(app, ["limit", "carbon", "--plan", "--policies", str(tmp_path), *options])
     assert result.exit_code == 0, result.output
     rows = {row["policy"]: row for row in json.loads((tmp_path / "out/results.json").read_text())["rows"]}
-    assert set(rows) == {"prior", "rl structured", "attained", "limit"}
+    assert set(rows) == {"prior", "rl structured", "mpc structured forecast", "attained", "limit"}
+    assert rows["mpc structured forecast"]["reward"] == pytest.approx(rows["prior"]["reward"])
     assert rows["prior"]["share"] == 0.0
     assert rows["rl structured"]["share"] < 1.0 == rows["limit"]["share"]

@@ -22,6 +22,7 @@ from tether.sensitivity import Sensitivity, geometric, table
 if TYPE_CHECKING:
     from tether import data, envs, gym, verification
     from tether.estimation import Estimate, EstimatedSensitivity, Estimates, estimate
+    from tether.learn.mpc import PlanningPolicy
     from tether.learn.rollout import rollout
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
     from tether.verification.verdict import Verification, verify
@@ -42,6 +43,7 @@ __all__ = [
     "LipschitzCertificate",
     "LipschitzMonitor",
     "NetworkPolicy",
+    "PlanningPolicy",
     "PriorFailed",
     "Ranges",
     "Reason",
@@ -71,7 +73,7 @@ __all__ = [
 
 # What needs JAX or SciPy, and where it is.
 _LATER = (
-    {"rollout": "tether.learn.rollout"}
+    {"PlanningPolicy": "tether.learn.mpc", "rollout": "tether.learn.rollout"}
     | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
     | dict.fromkeys(("Estimate", "EstimatedSensitivity", "Estimates", "estimate"), "tether.estimation")
     | dict.fromkeys(("Verification", "verify"), "tether.verification.verdict")

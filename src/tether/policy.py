@@ -146,7 +146,7 @@ class NetworkPolicy:
 
     def propose(self, guard: Guard, observation: Any) -> Any:
         """The action to propose to `guard` in the coming round."""
-        seen = np.concatenate([observation, guard.features(observation)]) if self.memory else observation
+        seen = with_features(guard, observation) if self.memory else observation
         return self(seen, None, partial(guard.reach, observation) if self.inside else None)
 
     def _squash(self, output: Any, xp: Any) -> Any:
@@ -170,6 +170,11 @@ class NetworkPolicy:
         about = {"version": VERSION, **{name: getattr(self, name) for name in _ABOUT}}
         with complete_file(Path(path)) as draft, draft.open("wb") as file:
             np.savez(file, about=np.array(json.dumps(about)), **arrays)
+
+
+def with_features(guard: Guard, observation: Any) -> np.ndarray:
+    """What a policy that `uses_memory` sees in the coming round: observation [o], and after it the guard's features."""
+    return np.concatenate([observation, guard.features(observation)])
 
 
 _ABOUT = ("scalar", "memory", "inside")

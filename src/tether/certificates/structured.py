@@ -146,6 +146,12 @@ class Structure(ABC):
     def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:
         """The gaps as two numbers that a learner can use: own state above and below the prior's, state units."""
 
+    def unfelt(self, above: Any, below: Any) -> tuple[Any, ...]:
+        """The gaps that are `felt` as these two numbers, if they can be told from them; `PlanningPolicy` needs it."""
+        raise NotImplementedError(
+            f"the gaps of {type(self).__name__} cannot be told from {above!r}, {below!r}"
+        )
+
 
 class StructuredState(NamedTuple):
     """What the certificate remembers between rounds; of fixed size."""
@@ -263,6 +269,17 @@ class Structured:
         slack = opened.slack + opened.earned
         return slack, *self.system.felt(opened.gaps, xp), opened.remaining
 
+    def resume(self, features: Any) -> StructuredState:
+        """A state in which the coming round has these `features`, for a plan that goes on from them.
+
+        Round-off is counted from here on, since the slack was rounded inward before.
+        """
+        slack, above, below, remaining = features
+        rounds = self.contract.horizon - remaining
+        zero = 0.0 * slack
+        surplus = slack - self.contract.earned - rounds * self.contract.b
+        return StructuredState(rounds, surplus, self.system.unfelt(above, below), zero, zero > 0.0)
+
     def feature_units(self) -> tuple[float, ...]:
         """Typical sizes of the features."""
         return (self.contract.earned if self.contract.earned > 0.0 else 1.0), 1.0, 1.0, 1.0
@@ -307,12 +324,20 @@ class Structured:
         breached = one.logical_or(opened.breached, one.logical_not(known))
         share = one.where(breached, 0.0, largest_share(excesses, inputs, one))
         entries = point(*inputs[1:], share)
-        exposure = self._exposure(opened, inputs[1], entries, one)
-        margin = self._slacks(opened, exposure, one)[0]
+        slacks, taken = self.take(opened._replace(breached=breached), inputs[1], entries, one)
         action = xp.stack(entries) if isinstance(entries, list) else entries
         deviation = length(action - prior, norm, xp)
-        taken = Taken(exposure.totals[0], exposure.ceiling, exposure.step, breached, opened.epsilon)
-        return Choice(action, deviation, deviation, margin, taken, breached)
+        return Choice(action, deviation, deviation, slacks[0], taken, breached)
+
+    def take(self, opened: Any, prior: Any, action: Any, xp: Any = np) -> tuple[list[Any], Taken]:
+        """What (*) leaves for each n if `action` is played, and what `update` needs then.
+
+        The action is safe iff nothing of what is left is negative, cost units; it is infinite beyond the horizon. A
+        plan may ask this of any action; only `choose` sees to it that an action is safe.
+        """
+        exposure = self._exposure(opened, prior, action, xp)
+        taken = Taken(exposure.totals[0], exposure.ceiling, exposure.step, opened.breached, opened.epsilon)
+        return self._slacks(opened, exposure, xp), taken
 
     def accepts(self, cost: Any, xp: Any = np) -> Any:
         """Whether a cost is one that the contract allows at all: finite and not below the floor."""

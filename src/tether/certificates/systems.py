@@ -236,6 +236,10 @@ class CarbonStructure(Structure):
         """(e+, e-)."""
         return gaps[0], gaps[1]
 
+    def unfelt(self, above: Any, below: Any) -> tuple[Any, ...]:
+        """(e+, e-)."""
+        return above, below
+
     def _sums(self) -> list[tuple[float, float]]:
         """(alpha_n, beta_n) for n = 0 .. K-1 and for n = infinity."""
         rho, sums = self._rho, []
@@ -412,6 +416,10 @@ class InferenceStructure(Structure):
     def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:  # noqa: ARG002
         """(0, e)."""
         return 0.0 * gaps[0], gaps[0]
+
+    def unfelt(self, above: Any, below: Any) -> tuple[Any, ...]:  # noqa: ARG002
+        """(e,)."""
+        return (below,)
 
 
 STRUCTURES: dict[str, type[Any]] = {

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from tether.run import Run
 
 console = Console()
+PLANNED = "mpc structured forecast"
+"""What `--plan` is called in the table."""
+PLANNED_AT_ONCE = 20
+"""Episodes that are planned in one compiled call, between two reports of progress."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,14 @@ def command(
             "and with the inputs they were trained with."
         ),
     ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Also play `mpc`: in each round the best plan for the rest of the episode with a perfect forecast and "
+            "mean disturbances, through the structured certificate.",
+        ),
+    ] = False,
     processes: Annotated[
         int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
     ] = None,
@@ -84,6 +96,8 @@ def command(
     disturbances known, is found by a convex program (extra `limit`: cvxpy). A policy's *share* is (V - V_prior) /
     (V_limit - V_prior). `limit` is an upper bound, `attained` the reward of sequences that do keep the promise: the
     truth lies between them. What was solved is kept in OUT/solved, so that the same command only adds what is new.
+
+    `--plan` adds what planning ahead earns where the demand to come is known and its disturbances are not.
 
     For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
     """
@@ -134,6 +148,11 @@ def command(
                             float(np.std(shares)), rate,
                         )
                     )  # fmt: skip
+            if plan:
+                task = progress.add_task(f"lam {lam:g}, b {b:g}: plan", total=len(chosen))
+                returns, rate = _plan(plant, chosen, contract, prior, partial(_advance, progress, task))
+                share = limit.share(returns, prior.returns)
+                rows.append(Row(lam, b, PLANNED, float(returns.mean()), share=share, violations=rate))
             share = limit.share(limit.attained, prior.returns)
             rows.append(Row(lam, b, "attained", attained, share=share))
             rows.append(Row(lam, b, "limit", upper, share=1.0))
@@ -230,6 +249,37 @@ class _Trained:
         runs = [rollout(env, policy, episodes, guide, record="outcomes") for policy in policies]
         rates = [audit(run, prior, contract).violation_rate for run in runs]
         return np.stack([run.returns for run in runs]), float(np.mean(rates))
+
+
+def _plan(
+    plant: learners.System,
+    test: Episodes,
+    contract: Contract,
+    prior: Run,
+    report: Callable[[int, int], None],
+) -> tuple[np.ndarray, float]:
+    """[N] returns of `tether.learn.mpc` through the guard, and the share of episodes that broke the promise."""
+    from tether.audit import audit
+    from tether.certificates import Structured
+    from tether.experiments.learners import shown
+    from tether.learn.mpc import PlanningPolicy
+    from tether.learn.rollout import rollout
+    from tether.run import Run
+
+    env, (train, episodes) = shown(plant.env, ("forecast",), plant.train, test)
+    guide = Structured(contract, env.structure)
+    policy = PlanningPolicy(env, guide, train)
+    rewards, costs = [], []
+    for first in range(0, len(episodes), PLANNED_AT_ONCE):
+        # The last ones are played several times where there are too few, so that nothing is compiled anew.
+        at_once = np.minimum(np.arange(first, first + PLANNED_AT_ONCE), len(episodes) - 1)
+        run = rollout(env, policy, episodes[at_once], guide, record="outcomes")
+        rewards.append(run.rewards)
+        costs.append(run.costs)
+        report(min(first + PLANNED_AT_ONCE, len(episodes)), len(episodes))
+    count = len(episodes)
+    whole = Run(rewards=np.concatenate(rewards)[:count], costs=np.concatenate(costs)[:count])
+    return whole.returns, audit(whole, prior, contract).violation_rate
 
 
 def _table(system: str, episodes: int, rows: list[Row]) -> Table:

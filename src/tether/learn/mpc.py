@@ -1,0 +1,292 @@
+"""Plan instead of learn: a policy that solves the rest of the episode anew in every round (model-predictive control).
+
+It is the program of `tether.limit` with forecasts in the place of hindsight. In round h, with the visible series as
+forecast and the disturbances at their means (or in several scenarios), it looks for the deviations from the prior's
+actions that
+
+    maximise    the expected reward of rounds h..H, by the system's own `step`,
+    subject to  (*) of `tether.certificates.structured` in each of these rounds, by the certificate itself:
+                t_n <= S_i + (n + 1) (lam*eps + b) + (i - 1) b      for i = h..H and every n,
+
+and proposes the first action. S_h and the gaps are what the guard has, read from its features; S_i, i > h, follow from
+the planned costs and from the floors under the prior's that would be certified then. So the plan is subject to what
+the guard will allow, which is less than the promise: the promise would let it count the prior's true costs, which
+nobody will see. The guard stays outside and certifies what is proposed, so a plan that is wrong, or was not solved
+well, costs reward, never the promise.
+
+The solver is an augmented Lagrangian with Adam inside, a fixed number of steps. What is left of each constraint is
+divided by the slack that a round earns, so that one set of numbers serves every (lam, b). The plan starts with the
+prior's actions, for which (*) holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tether import _validate
+from tether.certificates import Structured
+from tether.data.episodes import Episodes
+from tether.envs.base import Env
+from tether.guard import Guard
+from tether.learn import trees as _trees  # noqa: F401  (registers certificates as PyTrees)
+from tether.policy import with_features
+
+FORECAST = "_forecast"
+"""What follows a series' name in that of its forecast (`tether.data.add_forecast`)."""
+OFF_THE_EDGE = 1e-6
+"""Planned actions stay this far above the lowest, action units: rewards may have no derivative there."""
+
+
+class Plan(NamedTuple):
+    """What is intended for the rest of the episode; P rounds, those beyond its end included."""
+
+    deviations: Any
+    """[P, *action_shape] from the prior's action, action units."""
+    reward: Any
+    """Expected sum of the rounds left."""
+    left: Any
+    """[P, n] what (*) leaves in each round, expected, in units of the slack that a round earns."""
+
+
+class PlanningPolicy(eqx.Module):
+    """Proposes the first action of the best plan for the rest of the episode.
+
+    It needs to see forecasts of all the visible series (`tether.data.add_forecast`, the environment's `context`) and
+    the guard's features, which `tether.rollout` appends; online, `guard.act(observation, policy.propose(guard,
+    observation))`. Forecasts that err cost reward only.
+
+    Args:
+        env: The system, its `context` with a forecast of each visible series. Its state must consist of `rounds` and
+            entries of the observation of the same name.
+        certificate: What it will be played with; the plan knows its constraint.
+        episodes: Where the distribution of the hidden series is taken from, such as the training episodes.
+        scenarios: How many of the episodes' disturbances to plan for at once; 0 to plan for their means.
+        caution: How many standard deviations over the scenarios of what (*) leaves the plan keeps in hand.
+        updates: Of the multipliers.
+        steps: Of Adam between two updates.
+        rate: Of Adam, action units.
+        penalty: Of a constraint that is broken by the slack that a round earns, reward units.
+        seed: Of the choice of the scenarios.
+
+    Example:
+        >>> import tether
+        >>> env = tether.envs.Carbon(context=("demand_forecast", "renewables_forecast"))
+        >>> episodes = tether.data.synthetic_carbon(seed=0, n=100)
+        >>> certificate = tether.Structured(env.contract(lam=2.0, b=2.0), env.structure)
+        >>> policy = PlanningPolicy(env, certificate, episodes, scenarios=3)
+        >>> policy.disturbances["drop_rate"].shape  # docs/train.md has it play
+        (3, 24)
+    """
+
+    uses_memory: ClassVar[bool] = True
+
+    env: Env = eqx.field(static=True)
+    certificate: Structured
+    disturbances: dict[str, Any]
+    """For each hidden series [K, H]: K scenarios."""
+    updates: int = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+    rate: Any
+    penalty: Any
+    caution: Any
+
+    def __init__(
+        self,
+        env: Env,
+        certificate: Structured,
+        episodes: Episodes,
+        *,
+        scenarios: int = 0,
+        caution: float = 0.0,
+        updates: int = 15,
+        steps: int = 10,
+        rate: float = 0.3,
+        penalty: float = 3.0,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(certificate, Structured):
+            raise TypeError(f"a plan needs a tether.Structured certificate, got {certificate!r}")
+        _check_system(env)
+        horizon = certificate.contract.horizon
+        if episodes.horizon < horizon:
+            raise ValueError(
+                f"episodes must have at least the certificate's horizon of {horizon} rounds, got {episodes.horizon}"
+            )
+        scenarios = _validate.count("scenarios", scenarios, minimum=0)
+        if scenarios > len(episodes):
+            raise ValueError(f"scenarios must be at most the {len(episodes)} episodes, got {scenarios}")
+        chosen = np.random.default_rng(seed).choice(len(episodes), scenarios, replace=False)
+        self.disturbances = {
+            name: episodes[name][chosen, :horizon]
+            if scenarios
+            else np.broadcast_to(
+                episodes[name].mean(axis=(0, 1)), (1, horizon, *episodes[name].shape[2:])
+            ).copy()
+            for name in env.hidden
+        }
+        self.env = env
+        # Arrays, so that another (lam, b) compiles nothing anew.
+        self.certificate = jax.tree.map(np.float64, certificate)
+        self.updates = _validate.count("updates", updates)
+        self.steps = _validate.count("steps", steps)
+        self.rate = np.float64(_validate.number("rate", rate, above=0.0))
+        self.penalty = np.float64(_validate.number("penalty", penalty, above=0.0))
+        self.caution = np.float64(_validate.number("caution", caution))
+
+    def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
+        """Observation [o], followed by the guard's features, to the action to propose."""
+        problem = _Problem(self, observation)
+        return problem.act(problem.state, problem.first, self._solve(problem)[0])[2]
+
+    def propose(self, guard: Guard, observation: Any) -> Any:
+        """The action to propose to `guard` in the coming round: a float, or [n]."""
+        with jax.enable_x64(True):
+            action = np.asarray(_call(self, jnp.asarray(with_features(guard, observation))))
+        return action.item() if action.ndim == 0 else action
+
+    def plan(self, observation: Any) -> Plan:
+        """The plan for the rest of the episode, from what `__call__` gets."""
+        problem = _Problem(self, observation)
+        deviations = self._solve(problem)
+        return Plan(deviations, *problem.foresee(deviations))
+
+    def _solve(self, problem: _Problem) -> Any:
+        """[P, *action_shape] the deviations of the best plan."""
+
+        def loss(deviations: Any, multipliers: Any) -> tuple[Any, Any]:
+            reward, left = problem.foresee(deviations)
+            broken = jnp.maximum(multipliers - self.penalty * left, 0.0)
+            return jnp.sum(broken**2) / (2.0 * self.penalty) - reward, left
+
+        optimiser = optax.adam(optax.cosine_decay_schedule(1.0, self.updates * self.steps))
+
+        def improve(inner: Any, multipliers: Any) -> tuple[Any, Any]:
+            deviations, moments = inner
+            slope, left = jax.grad(loss, has_aux=True)(deviations, multipliers)
+            slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
+            change, moments = optimiser.update(slope, moments)
+            return (deviations + self.rate * change, moments), left
+
+        def update(carry: Any, _: Any) -> tuple[Any, None]:
+            inner, multipliers = carry
+            inner, left = jax.lax.scan(lambda inner, _: improve(inner, multipliers), inner, length=self.steps)
+            return (inner, jnp.maximum(multipliers - self.penalty * left[-1], 0.0)), None
+
+        deviations = jnp.zeros((problem.rounds, *self.env.action_shape), problem.remaining.dtype)
+        multipliers = jnp.zeros_like(jax.eval_shape(problem.foresee, deviations)[1])
+        start = ((deviations, optimiser.init(deviations)), multipliers)
+        ((deviations, _), _), _ = jax.lax.scan(update, start, length=self.updates)
+        return deviations
+
+
+_call = eqx.filter_jit(lambda policy, observation: policy(observation))
+
+
+class _Problem:
+    """What an observation says about the rounds to come."""
+
+    def __init__(self, policy: PlanningPolicy, observation: Any) -> None:
+        env, certificate = policy.env, policy.certificate
+        seen, ahead, features = _split(env, observation, len(certificate.feature_names))
+        self.env, self.certificate, self.caution = env, certificate, policy.caution
+        self.remaining = features[-1]
+        self.memory = certificate.resume(features)
+        named = dict(zip(env.observation_names, seen, strict=True)) | {"rounds": self.memory.rounds}
+        initial = env.initial()
+        self.state = initial._make(named[name] for name in initial._fields)
+        leads = next(iter(ahead.values())).shape[0]
+        self.rounds = min(leads + 1, certificate.contract.horizon)
+        self.visible = {
+            name: jnp.concat([named[name][None], values])[: self.rounds] for name, values in ahead.items()
+        }
+        self.disturbances = {
+            name: jnp.asarray(values[:, : self.rounds], observation.dtype)
+            for name, values in policy.disturbances.items()
+        }
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The visible series of the coming round."""
+        return {name: values[0] for name, values in self.visible.items()}
+
+    def act(self, state: Any, drawn: Any, deviation: Any) -> tuple[Any, Any, Any]:
+        """(observation, prior's action, action) of a planned round."""
+        observation = self.env.observe(state, drawn)
+        prior = self.env.prior(observation)
+        return observation, prior, jnp.clip(prior + deviation, self.env.low + OFF_THE_EDGE, self.env.high)
+
+    def foresee(self, deviations: Any) -> tuple[Any, Any]:
+        """(expected reward, [P, n] what (*) leaves, in units of what a round earns)."""
+        rewards, left = jax.vmap(lambda drawn: self._scenario(deviations, drawn))(self.disturbances)
+        spread = jnp.sqrt(jnp.var(left, axis=0) + 1e-12)  # so that it has a derivative where it is 0
+        return rewards.sum(axis=1).mean(), left.mean(axis=0) - self.caution * spread
+
+    def _scenario(self, deviations: Any, disturbances: Any) -> Any:
+        env, certificate = self.env, self.certificate
+        unit = jnp.maximum(certificate.contract.earned, 1e-3)
+
+        def play(carry: Any, each: Any) -> Any:
+            state, memory = carry
+            drawn, deviation, index = each
+            observation, prior, action = self.act(state, drawn, deviation)
+            opened = certificate.open(memory, observation, jnp)
+            slacks, taken = certificate.take(opened, prior, action, jnp)
+            state, reward, cost = env.step(state, drawn, action)
+            memory = certificate.update(memory, taken, cost, jnp)
+            slack = jnp.stack(slacks)
+            binds = (index < self.remaining) & jnp.isfinite(slack)
+            reward = jnp.where(index < self.remaining, reward, 0.0)
+            # A constraint that does not bind has something left, and the same in every scenario.
+            return (state, memory), (reward, jnp.where(binds, slack / unit, 1.0))
+
+        drawn = {**self.visible, **disturbances}
+        rounds = (drawn, deviations, jnp.arange(self.rounds))
+        return jax.lax.scan(play, (self.state, self.memory), rounds)[1]
+
+
+def _split(env: Env, observation: Any, features: int) -> tuple[Any, dict[str, Any], Any]:
+    """(what is seen now, for each visible series its forecast [L], the guard's features) of an observation."""
+    count = len(env.observation_names)
+    context = observation[count : observation.shape[0] - features]
+    forecasts = [name for name in env.context if name.endswith(FORECAST)]
+    # All forecasts have the same number of leads, and other context is single numbers.
+    leads, rest = divmod(context.shape[0] - len(env.context) + len(forecasts), len(forecasts))
+    if rest or leads < 1:
+        raise ValueError(
+            f"the context {env.context} must be forecasts with the same number of leads and single numbers, "
+            f"got {context.shape[0]} numbers"
+        )
+    ahead, place = {}, 0
+    for name in env.context:
+        width = leads if name in forecasts else 1
+        if (series := name.removesuffix(FORECAST)) in env.series:
+            ahead[series] = context[place : place + width]
+        place += width
+    return observation[:count], ahead, observation[observation.shape[0] - features :]
+
+
+def _check_system(env: Env) -> None:
+    """Refuse a system whose observation does not tell its state, or that has no forecasts."""
+    fields = getattr(env.initial(), "_fields", ())
+    unknown = [name for name in fields if name not in (*env.observation_names, "rounds")]
+    if unknown or not fields:
+        raise ValueError(
+            f"the observation {env.observation_names} of {type(env).__name__} does not name {', '.join(unknown)} "
+            "of its state; a plan cannot start there"
+        )
+    missing = [
+        f"{name}{FORECAST}"
+        for name in env.series
+        if name not in env.hidden and f"{name}{FORECAST}" not in env.context
+    ]
+    if missing:
+        raise ValueError(
+            f"a plan needs forecasts: add {', '.join(missing)} to the context of {type(env).__name__} "
+            "and tether.data.add_forecast to the episodes"
+        )
