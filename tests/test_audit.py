@@ -56,6 +56,8 @@ def test_a_small_cost_ties_up_to_the_round_off_of_large_ones():
     assert audit([[small, 36.0]], [[1e-4, 36.0]], contract).holds
     assert not audit([[small, 0.0]], [[1e-4, 0.0]], contract).holds
     assert not audit([[1e-4 + 1e-12, 36.0]], [[1e-4, 36.0]], contract).holds
+    huge = [[1e30, 1e30], [1.0, 1.0]]  # what one episode costs excuses nothing in another
+    assert np.all(np.any(audit(huge, [[0.5, 0.5], [0.5, 0.5]], contract).violations, axis=1))
 
 
 def test_a_cost_that_is_not_a_number_is_a_violation():

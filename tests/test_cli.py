@@ -158,7 +158,7 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
     [
         (("reproduce", "carbon", "--lams", "-1"), "lam must be at least 0, got -1.0"),
         (("reproduce", "carbon", "--bs", "nan"), "b must be finite"),
-        (("attack", "cooling"), "system must be one of 'carbon', 'inference'"),
+        (("attack", "coal"), "system must be one of 'carbon', 'inference', 'cooling'"),
         (
             ("attack", "inference", "--loosen", "above"),
             "--loosen must be one of 'now', 'later', 'floor', 'below'",

@@ -29,8 +29,9 @@ class Audit:
     """Relative round-off of the costs as they came. Two compiled programs that compute the same costs can differ by
     that much, so that a cost above its bound by no more than this share of it is a tie, not a violation."""
     magnitude: float
-    """The largest cost of all episodes, which takes part in a tie too. A small cost is often the square of a difference
-    of large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not its own."""
+    """The prior's largest cost in any round, which takes part in a tie too. A small cost is often the square of a
+    difference of large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not its
+    own. Only the prior's costs count: an audited policy must not excuse itself by a cost that is huge elsewhere."""
     uncertified_from: NDArray[np.integer] | None = None
     """[N] the round, counted from 1, from which on the promise was not certified, because the guard saw an assumption
     breached in it; H + 1 if it was certified in every round. None if no guard told."""
@@ -151,9 +152,7 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_f
     rounds = np.arange(1, contract.horizon + 1)
     bounds = contract.bound(np.cumsum(prior_costs, axis=1, dtype=np.float64), rounds)
     round_off = 64.0 * float(max(np.finfo(costs.dtype).eps, np.finfo(prior_costs.dtype).eps))
-    magnitude = float(
-        max(np.max(each, where=np.isfinite(each), initial=0.0) for each in (costs, prior_costs))
-    )
+    magnitude = float(np.max(prior_costs, where=np.isfinite(prior_costs), initial=0.0))
     told = getattr(run, "uncertified_from", None) if uncertified_from is None else uncertified_from
     if told is not None:
         told = np.asarray(told)

@@ -76,7 +76,7 @@ def test_crl_keeps_its_expected_cost_and_still_breaks_the_promise():
     prior = tether.rollout(ENV, ENV.prior, DATA)
     allowed = 3.0 * prior.total_costs.mean() + 24 * 2.0
     for score in scores:
-        assert score.cost <= allowed
+        assert score.cost <= 1.03 * allowed  # on episodes that it has not seen
         assert score.cost >= 0.7 * allowed  # and it uses what it may
         assert score.violation_rate > 0.1
     assert crl.history.multipliers.max() > 0.0

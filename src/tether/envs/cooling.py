@@ -208,7 +208,7 @@ class Cooling(Env):
         """
         room = np.ones(2)
         return {
-            "temperatures": ((self.setpoint - 20.0) * room, (self.setpoint + 20.0) * room),
+            "temperature": ((self.setpoint - 20.0) * room, (self.setpoint + 20.0) * room),
             "heat_load": (0.0 * room, 2.0 * self.action_max * room),
             "outside": (self.setpoint - 40.0, self.setpoint + 40.0),
             "price": (0.0, 0.0),

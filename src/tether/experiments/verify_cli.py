@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tether import _validate
 
 if TYPE_CHECKING:
+    from tether.certificates import Structured
     from tether.envs import Env
     from tether.sensitivity import Sensitivity
     from tether.verification import Constants, Finding, Search, System
@@ -36,6 +37,14 @@ def command(
     ] = None,
     l_f: Annotated[float | None, typer.Option("--L-f", help="The same for the dynamics.")] = None,
     l_pi: Annotated[float | None, typer.Option("--L-pi", help="The same for the prior.")] = None,
+    certificate: Annotated[
+        str,
+        typer.Option(help="lipschitz: the constants; structured: step, now, later, floor of the structure."),
+    ] = "lipschitz",
+    loosen: Annotated[
+        str | None,
+        typer.Option(help="structured: claim 5 % too much of one bound: now, later, floor, above or below."),
+    ] = None,
     scale: Annotated[
         float, typer.Option(help="Claim all constants times this (the cost floor divided by it).")
     ] = 1.0,
@@ -57,7 +66,7 @@ def command(
         Path, typer.Option("--out", help="Folder for results.json and counterexamples; made if not there.")
     ] = Path("out/verify"),
 ) -> None:
-    """Try to refute every constant that the guard of a system relies on.
+    """Try to refute every constant, or every bound of the structure, that the guard of a system relies on.
 
     Each claim is searched for a counterexample: random points, gradient ascent, differential evolution, in float64. A
     claim that stands is not proved. A refuted one comes with a small counterexample,
@@ -85,7 +94,12 @@ def command(
         return
     ranges = _region(region)
     env, checked = _load(system, ranges)
-    bounds = _scaled(env.sensitivity, immediate, carried, rho, scale)
+    _validate.choice("--certificate", certificate, ("lipschitz", "structured"))
+    bounds: Sensitivity | Structured = _scaled(env.sensitivity, immediate, carried, rho, scale)
+    if certificate == "structured":
+        bounds = _structured(env, loosen)
+    elif loosen is not None:
+        raise ValueError("--loosen is for --certificate structured; constants are scaled by --scale")
     floor = env.cost_floor / scale if cost_floor is None else cost_floor
     L_c, L_f, L_pi = (None if each is None else each * scale for each in (l_c, l_f, l_pi))
     constants = Constants(cost_floor=floor, L_c=L_c, L_f=L_f, L_pi=L_pi)
@@ -126,7 +140,19 @@ def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, Sy
     return env, as_system(env, region)
 
 
-def _claims(system: System, bounds: Sensitivity, constants: Constants, rounds: int) -> Any:
+def _structured(env: Env, loosen: str | None) -> Structured:
+    """The system's structure; with `loosen`, one that claims 5 % too much of that bound."""
+    from tether.certificates import Structured
+    from tether.experiments.attack import BOUNDS, Loosened
+
+    structure = env.structure
+    if loosen is not None:
+        _validate.choice("--loosen", loosen, BOUNDS[structure.kind])
+        structure = Loosened(structure, loosen)
+    return Structured(env.contract(0.0, 0.0), structure)
+
+
+def _claims(system: System, bounds: Sensitivity | Structured, constants: Constants, rounds: int) -> Any:
     from tether.verification import claims_of
 
     return claims_of(system, bounds, constants, rounds)
@@ -165,15 +191,26 @@ def _region(text: str | None) -> dict[str, tuple[float, float]]:
 
 
 def _file(
-    system: str, region: str | None, bounds: Sensitivity, constants: Constants, rounds: int, finding: Finding
+    system: str,
+    region: str | None,
+    bounds: Sensitivity | Structured,
+    constants: Constants,
+    rounds: int,
+    finding: Finding,
 ) -> dict[str, Any]:
+    from tether.certificates import Structured
+
     assert finding.counterexample is not None
-    p = bounds.perturbation.to_dict()
+    if isinstance(bounds, Structured):
+        told: dict[str, Any] = {"structured": getattr(bounds.system, "bound", None)}
+    else:
+        p = bounds.perturbation.to_dict()
+        told = {"immediate": bounds.immediate, "carried": bounds.carried, "perturbation": p}
     return {
         "kind": KIND,
         "system": system,
         "region": region,
-        "bounds": {"immediate": bounds.immediate, "carried": bounds.carried, "perturbation": p},
+        "bounds": told,
         "constants": {name: value for name, value in asdict(constants).items() if value is not None},
         "rounds": rounds,
         "counterexample": asdict(finding.counterexample),
@@ -192,8 +229,9 @@ def _replay(path: Path) -> int:
         if content["kind"] != KIND:
             raise ValueError(f"kind {content['kind']!r}")
         saved = content["counterexample"]
-        _, checked = _load(content["system"], _region(content["region"]))
-        bounds, constants = bounds_from_dict(content["bounds"]), Constants(**content["constants"])
+        env, checked = _load(content["system"], _region(content["region"]))
+        told, constants = content["bounds"], Constants(**content["constants"])
+        bounds = _structured(env, told["structured"]) if "structured" in told else bounds_from_dict(told)
         made = _claims(checked, bounds, constants, content["rounds"])
         claim, point = select(made, [saved["claim"]])[0], saved["point"]
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -139,9 +139,13 @@ class EnvSystem(System):
         xp = namespace(entries[0])
         return xp.concat([xp.reshape(xp.asarray(entry), (-1,)) for entry in entries])
 
+    def observation(self, state: Any, draw: Any) -> Any:
+        """[o] what a policy sees."""
+        return self.env.observation(state, _apart(draw, self.series))
+
     def prior(self, state: Any, draw: Any) -> Any:
         """See `System`."""
-        action = self.env.prior(self.env.observation(state, _apart(draw, self.series)))
+        action = self.env.prior(self.observation(state, draw))
         return namespace(draw).reshape(namespace(draw).asarray(action), (-1,))
 
     def play(self, state: Any, draw: Any, action: Any) -> tuple[Any, Any]:

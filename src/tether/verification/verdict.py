@@ -11,12 +11,13 @@ import jax
 import numpy as np
 
 from tether import _validate
-from tether.certificates import LipschitzCertificate
+from tether.certificates import LipschitzCertificate, Structured
 from tether.envs.base import Env
 from tether.sensitivity import Sensitivity, perturbation_from_dict
 from tether.verification.claims import Claim, Constants, Lipschitz, Point, select, standard_claims
 from tether.verification.search import Search, largest
-from tether.verification.systems import Range, System, as_system
+from tether.verification.structured import structured_claims
+from tether.verification.systems import EnvSystem, Range, System, as_system
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -208,6 +209,10 @@ def claims_of(
     _check_constants(constants)
     if hasattr(bounds, "claims"):
         return list(bounds.claims(system))
+    if isinstance(bounds, Structured):
+        if not isinstance(system, EnvSystem):
+            raise TypeError("a structured certificate is checked on a tether.envs.Env, which it is about")
+        return structured_claims(system, bounds.system, bounds.contract.cost_floor, rounds)
     if isinstance(bounds, LipschitzCertificate):
         constants = replace(constants, cost_floor=bounds.contract.cost_floor)
         bounds = bounds.bounds
