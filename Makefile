@@ -14,7 +14,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "tether needs Python 3.11 or newer; '$(PYTHON)' is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) -e .
+	$(PIP_INSTALL) -e '.[limit]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
@@ -28,6 +28,12 @@ reproduce: $(VENV)/.core ## Set up, run the paper's evaluation on embedded data,
 	  $(BIN)/tether reproduce inference --out out/reproduce/inference & \
 	  $(BIN)/tether reproduce carbon --out out/reproduce/carbon; carbon=$$?; \
 	  wait $$! && exit $$carbon
+	@export TTY_INTERACTIVE=0; for system in carbon inference; do \
+	  $(BIN)/tether train $$system --methods acrl --certificate structured --lams 2,6 --bs 6 --seeds 2 \
+	    --episodes 480 --passes 12 --out out/reproduce/$$system-structured > /dev/null & done; wait
+	@export TTY_INTERACTIVE=0; for system in carbon inference; do \
+	  $(BIN)/tether limit $$system --lams 2,6 --bs 6 --episodes 100 --processes 1 \
+	    --policies out/reproduce/$$system-structured --out out/reproduce/$$system-limit & done; wait
 	@$(BIN)/tether report out/reproduce --no-figures
 
 test: $(VENV)/.dev lint ## Set up, lint, type-check and run every test

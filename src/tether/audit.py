@@ -30,8 +30,8 @@ class Audit:
     that much, so that a cost above its bound by no more than this share of it is a tie, not a violation."""
     magnitude: float
     """The prior's largest cost in any round, which takes part in a tie too. A small cost is often the square of a
-    difference of large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not its
-    own. Only the prior's costs count: an audited policy must not excuse itself by a cost that is huge elsewhere."""
+    difference of large numbers (a shortfall is demand minus charge), and its round-off is that of those numbers, not
+    its own. Only the prior's costs count: an audited policy must not excuse itself by a cost that is huge elsewhere."""
     uncertified_from: NDArray[np.integer] | None = None
     """[N] the round, counted from 1, from which on the promise was not certified, because the guard saw an assumption
     breached in it; H + 1 if it was certified in every round. None if no guard told."""

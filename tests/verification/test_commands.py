@@ -96,3 +96,31 @@ def test_wrong_constants_break_the_promise_where_they_are_tight_and_right_or_lar
 
 def _is(row, *values):
     return (row["draws"], row["learner"], row["constant"], row["scale"]) == values
+
+
+def test_the_bounds_of_a_structure_are_searched_and_a_loosened_one_is_refuted(tmp_path, monkeypatch, capsys):
+    options = (
+        "--certificate",
+        "structured",
+        "--rounds",
+        1,
+        "--samples",
+        256,
+        "--generations",
+        20,
+        "--out",
+        tmp_path,
+    )
+    code, out, err = run(monkeypatch, capsys, "verify", "carbon", "--claims", "now,floor", *options)
+    assert code == 0, err
+    assert out.count("stands") == 2
+    code, out, _ = run(
+        monkeypatch, capsys, "verify", "carbon", "--claims", "now", "--loosen", "now", *options
+    )
+    assert code == 1
+    code, out, _ = run(monkeypatch, capsys, "verify", "--replay", tmp_path / "counterexample-now.json")
+    assert code == 1
+    assert "Refuted" in out
+    code, _, err = run(monkeypatch, capsys, "verify", "carbon", "--loosen", "now", "--out", tmp_path)
+    assert code == 2
+    assert "--certificate structured" in err
