@@ -463,9 +463,14 @@ def largest_share(excesses: Callable[[Any, Any], list[Any]], inputs: Any, xp: An
     if _is_jax(xp):
         import jax
 
-        # Written out it is faster, but not for a vector: what the compiler then makes of it is far too long.
-        unroll = 1 if isinstance(inputs[-1], list) else SEARCH
-        bracket = jax.lax.fori_loop(0, SEARCH, narrow, bracket, unroll=unroll)
+        if round_off(at_low[0]) > 1e-12:
+            # Trainings compute in float32: what they differentiate compiles faster with a loop.
+            bracket = jax.lax.fori_loop(0, SEARCH, narrow, bracket)
+        else:
+            # Large rollouts compute in float64: written out they are several times faster. The barriers keep the
+            # compiler from working out a step anew in all that follow, which would take it minutes.
+            for i in range(SEARCH):
+                bracket = jax.lax.optimization_barrier(narrow(i, bracket))
     else:
         for i in range(SEARCH):
             bracket = narrow(i, bracket)
