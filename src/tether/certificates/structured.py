@@ -470,7 +470,7 @@ def largest_share(excesses: Callable[[Any, Any], list[Any]], inputs: Any, xp: An
             # Large rollouts compute in float64: written out they are several times faster. The barriers keep the
             # compiler from working out a step anew in all that follow, which would take it minutes.
             for i in range(SEARCH):
-                bracket = jax.lax.optimization_barrier(narrow(i, bracket))
+                bracket = jax.lax.optimization_barrier(narrow(i, bracket))  # type: ignore[no-untyped-call]
     else:
         for i in range(SEARCH):
             bracket = narrow(i, bracket)
