@@ -65,8 +65,7 @@ def command(
     without: Annotated[
         str,
         typer.Option(
-            help="To see what something takes: noise (the system without disturbances), shift (train on the test "
-            "episodes themselves)."
+            help="shift: train on the test episodes themselves, to see what the difference between the months takes."
         ),
     ] = "",
     width: Annotated[
@@ -115,6 +114,8 @@ def command(
         _validate.choice("--methods", method, get_args(Method))
     grid = {name: numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
     shown, removed = listed(inputs), listed(without)
+    for each in removed:
+        _validate.choice("--without", each, ("shift",))
     plant = learners.load_system(system, data, episodes, seed, shown, copies, removed)
     guide = learners.certificate_of(
         cast(learners.Kind, certificate),

@@ -162,6 +162,12 @@ def train(
                 f"the reward became {record.rewards.min()} in {'pass' if mode == 'offline' else 'block'} {done + 1}; "
                 f"a smaller learning rate than {recipe.learning_rate:g} may help"
             )
+        # Behind a guard nobody would notice: what is not a number is replaced by the prior's action.
+        if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(state.policies)):
+            raise FloatingPointError(
+                f"weights are not finite after {'pass' if mode == 'offline' else 'block'} {done + 1}; "
+                f"a smaller learning rate than {recipe.learning_rate:g} may help"
+            )
         if checkpoint is not None:
             _save(Path(checkpoint), state, records, identity)
         report(done + 1, _history(records, len(settings), len(seeds)))
