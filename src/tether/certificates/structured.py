@@ -463,8 +463,8 @@ def largest_share(excesses: Callable[[Any, Any], list[Any]], inputs: Any, xp: An
     if _is_jax(xp):
         import jax
 
-        if round_off(at_low[0]) > 1e-12:
-            # Trainings compute in float32: what they differentiate compiles faster with a loop.
+        if round_off(at_low[0]) > 1e-12 or isinstance(inputs[-1], list):
+            # Trainings compute in float32: what they differentiate, and a vector, compile far faster with a loop.
             bracket = jax.lax.fori_loop(0, SEARCH, narrow, bracket)
         else:
             # Large rollouts compute in float64: written out they are several times faster. The barriers keep the
