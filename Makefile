@@ -29,10 +29,10 @@ reproduce: $(VENV)/.core ## Set up, run the paper's evaluation on embedded data,
 	  $(BIN)/tether reproduce carbon --out out/reproduce/carbon; carbon=$$?; \
 	  wait $$! && exit $$carbon
 	@export TTY_INTERACTIVE=0; for system in carbon inference; do \
-	  $(BIN)/tether train $$system --methods acrl --certificate structured --lams 2,6 --bs 6 --seeds 2 \
-	    --episodes 480 --passes 12 --out out/reproduce/$$system-structured > /dev/null & done; wait
+	  $(BIN)/tether train $$system --methods acrl --certificate structured --lams 2 --bs 6 --seeds 2 \
+	    --episodes 480 --passes 60 --out out/reproduce/$$system-structured > /dev/null & done; wait
 	@export TTY_INTERACTIVE=0; for system in carbon inference; do \
-	  $(BIN)/tether limit $$system --lams 2,6 --bs 6 --episodes 100 --processes 1 \
+	  $(BIN)/tether limit $$system --lams 2 --bs 6 --episodes 100 --processes 1 \
 	    --policies out/reproduce/$$system-structured --out out/reproduce/$$system-limit & done; wait
 	@$(BIN)/tether report out/reproduce --no-figures
 
