@@ -11,12 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 import tether
+from tether.certificates.falsify import EPSILON, ROUNDS, Situation, compare
 from tether.envs.carbon import CarbonState
 from tether.envs.inference import InferenceState
 
-EPSILON = float(np.finfo(float).eps)
-ROUNDS = 6
-"""What a deviation costs later is followed for so many rounds."""
 SEQUENCE = 8
 """Rounds of wild actions in a row."""
 
@@ -25,8 +23,9 @@ def counterexamples(env, structure, rng, count=100_000):
     """For each bound the largest amount by which it was broken; at most round-off if it holds."""
     own, prior, gaps = DRAW[type(env)](env, rng, count)
     series = draw_series(env, rng, ROUNDS, count)
-    worst, *_ = play_round(env, structure, own, prior, gaps, series, 0, wild_action(env, own, series, 0, rng))
-    return {name: float(np.max(values)) for name, values in worst.items()}
+    return worst(
+        play_round(env, structure, own, prior, gaps, series, 0, wild_action(env, own, series, 0, rng))
+    )
 
 
 def sequence_counterexamples(env, structure, rng, count=10_000):
@@ -38,43 +37,28 @@ def sequence_counterexamples(env, structure, rng, count=10_000):
     found = {}
     for h in range(SEQUENCE):
         action = wild_action(env, own, series, h, rng)
-        worst, own, prior, gaps = play_round(env, structure, own, prior, gaps, series, h, action)
-        for name, values in worst.items():
-            found[name] = max(found.get(name, -np.inf), float(np.max(values)))
+        compared = play_round(env, structure, own, prior, gaps, series, h, action)
+        own, prior, gaps = compared.own, compared.prior, compared.gaps
+        for name, amount in worst(compared).items():
+            found[name] = max(found.get(name, -np.inf), amount)
     return found
 
 
+def worst(compared):
+    return {name: float(np.max(amount)) for name, amount in compared.excess.items()}
+
+
 def play_round(env, structure, own, prior, gaps, series, h, action):
-    """One round: for each bound by how much it was broken, and the states and gaps after it."""
-    seen = read(env, structure, own, series, h)
-    gaps = structure.refine(gaps, seen, EPSILON, np)
-    before = structure.exposure(gaps, seen, act(env, own, series, h), action, np)
-    own, cost = step(env, own, series, h, action)
-    prior, prior_cost = step(env, prior, series, h, act(env, prior, series, h))
-    floor, next_gaps = structure.close(before.step, cost, EPSILON, np)
-    floor = np.maximum(floor, env.cost_floor)
-    next_seen = read(env, structure, own, series, h + 1)
-    next_gaps = structure.refine(next_gaps, next_seen, EPSILON, np)
-    following = act(env, own, series, h + 1)
-    after = structure.exposure(next_gaps, next_seen, following, following, np)
-    worst = {"ceiling": cost - before.ceiling, "floor": floor - prior_cost}
-    for name, gap, actual in actual_gaps(own, prior, next_gaps):
-        worst[name] = actual - gap
-    paid = cost - prior_cost
-    last = len(before.totals) - 1
-    worst["now"] = paid - before.totals[0]
-    own_later, prior_later = own, prior
-    for n in range(1, ROUNDS):
-        own_later, cost_n = step(env, own_later, series, h + n, act(env, own_later, series, h + n))
-        prior_later, prior_n = step(env, prior_later, series, h + n, act(env, prior_later, series, h + n))
-        paid = paid + cost_n - prior_n
-        worst["later"] = np.maximum(worst.get("later", -np.inf), paid - before.totals[min(n, last)])
-    known = cost - floor
-    worst["consistent now"] = known - before.totals[0]
-    for n in range(last + 1):
-        gained = known + after.totals[n] - before.totals[min(n + 1, last)]
-        worst["consistent later"] = np.maximum(worst.get("consistent later", -np.inf), gained)
-    return worst, own, prior, next_gaps
+    """One round in NumPy, compared with what the structure says of it."""
+
+    def system(state, n, action):
+        wish = act(env, state, series, n)
+        after, cost = step(env, state, series, n, wish if action is None else action)
+        return env.observe(state, at(series, n)), wish, cost, after
+
+    gaps = structure.refine(gaps, read(env, structure, own, series, h), EPSILON, np)
+    situation = Situation(own, prior, gaps, range(h, h + ROUNDS), action)
+    return compare(structure, system, situation, env.cost_floor)
 
 
 def guarded_costs(env, certificate, episodes, rounded=lambda values: values):
@@ -198,11 +182,3 @@ def step(env, state, series, n, action):
 
 def read(env, structure, state, series, n):
     return structure.read(env.observe(state, at(series, n)))
-
-
-def actual_gaps(own, prior, gaps):
-    if len(gaps) == 2:
-        yield "above", gaps[0], own.backlog - prior.backlog
-        yield "below", gaps[1], prior.backlog - own.backlog
-    else:
-        yield "below", gaps[0], prior.charge - own.charge

@@ -17,7 +17,7 @@ from tether.experiments.attack import BOUNDS, Loosened, attack, hostile, hostile
 
 SYSTEMS = systems("cooling")
 ENV = SYSTEMS["as it is"]
-GAPS = {"above": "gap 0", "below": "gap 1"}
+GAPS = {"above": "step 0", "below": "step 1"}
 
 
 def draw_cooling(env, structure, rng, count):

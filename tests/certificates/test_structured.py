@@ -39,10 +39,11 @@ def test_random_search_finds_no_counterexample_to_any_bound(kind, name):
 @pytest.mark.parametrize(("kind", "bound"), LOOSE)
 def test_the_search_finds_a_counterexample_to_any_bound_loosened_by_five_percent(kind, bound):
     env = PAPERS[kind]
+    name = {"above": "step 0", "below": f"step {len(env.structure.start(0.0)) - 1}"}.get(bound, bound)
     broken = counterexamples(env, Loosened(env.structure, bound), np.random.default_rng(1), 50_000)
-    assert broken[bound] > 0.01
+    assert broken[name] > 0.01
     broken = sequence_counterexamples(env, Loosened(env.structure, bound), np.random.default_rng(1))
-    assert broken[bound] > 0.001
+    assert broken[name] > 0.001
 
 
 @pytest.mark.parametrize("kind", PAPERS)

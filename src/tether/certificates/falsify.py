@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,8 @@ class Situation(NamedTuple):
     """The prior's own state."""
     gaps: tuple[Any, ...]
     """Gaps that hold for them, as `Structure.refine` gives them."""
-    series: dict[str, Any]
-    """What is drawn, [ROUNDS, count, ...]."""
+    series: Any
+    """What is drawn, by name, [ROUNDS, count, ...]; for `compare` a sequence of rounds."""
     action: Any
     """What is played in the first round, [count, ...]."""
 
@@ -58,8 +58,8 @@ def falsify(
 
     Returns:
         For each bound the largest amount by which it was broken, cost or state units; round-off or less if none was:
-        `gap i` (what `refine` gives), `ceiling`, `floor`, `now` (t_0), `later` (t_n, n >= 1), `consistent now` and
-        `consistent later`, the conditions (1) and (2) of `tether.certificates.structured`.
+        `step i` (gap i, as `close` and `refine` leave it), `ceiling`, `floor`, `now` (t_0), `later` (t_n, n >= 1) and
+        `next`, condition (2) of `tether.certificates.structured`. Condition (1) holds by what `Structured` does.
     """
     count = _validate.count("count", count)
     rng = np.random.default_rng(_validate.count("seed", seed, minimum=0))
@@ -76,39 +76,83 @@ def falsify(
         return _broken(env, structure, situation)
 
 
-def _broken(env: Any, structure: Structure, situation: Situation) -> dict[str, float]:
-    own, prior, gaps, series, action = situation
-    system = _batched(env)
-    observation, wish, prior_cost, prior_next = system(prior, _at(series, 0), None)
-    observation, wish, cost, following = system(own, _at(series, 0), action)
-    before = structure.exposure(gaps, structure.read(observation), _entries(wish), _entries(action), np)
-    floor, pending = structure.close(before.step, cost, EPSILON, np)
-    floor = np.maximum(np.maximum(floor, cost - before.totals[0]), env.cost_floor)
-    worst: dict[str, Any] = {
+class Compared(NamedTuple):
+    """What a structure says of one round and of those after it, beside what happened."""
+
+    excess: dict[str, Any]
+    """By bound, how much more there was than it says; at most round-off if it holds (see `falsify`)."""
+    size: Any
+    """Of the costs that were compared: what their round-off is proportional to."""
+    own: Any
+    """State of the environment after the round."""
+    prior: Any
+    """The prior's own state after the round."""
+    gaps: tuple[Any, ...]
+    """What the structure says of them then."""
+
+
+def compare(
+    structure: Structure,
+    system: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]],
+    situation: Situation,
+    cost_floor: float,
+    xp: Any = np,
+    entries: Callable[[Any], Any] = lambda action: action,
+) -> Compared:
+    """Play a round and those after it on both trajectories, and compare; of single numbers or of many cases at once.
+
+    Args:
+        structure: What is said.
+        system: `system(state, draw, action) -> (observation, prior's action, cost, next state)`; with action None the
+            prior's is played.
+        situation: Where; its series is a sequence, one entry a round.
+        cost_floor: Of the contract.
+        xp: Array namespace to compute in.
+        entries: Makes of an action what a structure takes: a number, or n of them.
+    """
+    own, prior, gaps, draws, action = situation
+    _, _, prior_cost, prior_next = system(prior, draws[0], None)
+    observation, wish, cost, own_next = system(own, draws[0], action)
+    before = structure.exposure(gaps, structure.read(observation), entries(wish), entries(action), xp)
+    floor, pending = structure.close(before.step, cost, EPSILON, xp)
+    floor = xp.maximum(xp.maximum(floor, cost - before.totals[0]), cost_floor)  # as `Structured.update` does
+    excess = {
         "ceiling": cost - before.ceiling,
         "floor": floor - prior_cost,
         "now": cost - prior_cost - before.totals[0],
-        "consistent now": cost - floor - before.totals[0],
     }
-    paid, known, last = cost - prior_cost, cost - floor, len(before.totals) - 1
-    own, prior = following, prior_next
-    for n in range(1, ROUNDS):
-        prior_seen, _, prior_cost, prior = system(prior, _at(series, n), None)
-        observation, wish, cost, own = system(own, _at(series, n), None)
+    paid, size, last = (
+        cost - prior_cost,
+        abs(cost) + abs(prior_cost) + structure.scale,
+        len(before.totals) - 1,
+    )
+    later, state, prior_state = [], own_next, prior_next
+    for n, draw in enumerate(draws[1:], start=1):
+        prior_seen, _, prior_cost, prior_state = system(prior_state, draw, None)
+        observation, wish, cost_n, state = system(state, draw, None)
         if n == 1:
             seen = structure.read(observation)
-            gaps = structure.refine(pending, seen, EPSILON, np)
-            for i, (gap, actual) in enumerate(
-                zip(gaps, structure.apart(seen, structure.read(prior_seen), np), strict=True)
-            ):
-                worst[f"gap {i}"] = actual - gap
-            after = structure.exposure(gaps, seen, _entries(wish), _entries(wish), np).totals
-            worst["consistent later"] = np.max(
-                [known + total - before.totals[min(k + 1, last)] for k, total in enumerate(after)], axis=0
+            left = structure.refine(pending, seen, EPSILON, xp)
+            there = structure.apart(seen, structure.read(prior_seen), xp)
+            for i, pair in enumerate(zip(there, left, strict=True)):
+                excess[f"step {i}"] = pair[0] - pair[1]
+            totals = structure.exposure(left, seen, entries(wish), entries(wish), xp).totals
+            excess["next"] = reduce(
+                xp.maximum,
+                [cost - floor + total - before.totals[min(k + 1, last)] for k, total in enumerate(totals)],
             )
-        paid = paid + cost - prior_cost
-        worst["later"] = np.maximum(worst.get("later", -np.inf), paid - before.totals[min(n, last)])
-    return {name: float(np.max(amount)) for name, amount in worst.items()}
+        paid, size = paid + cost_n - prior_cost, size + abs(cost_n) + abs(prior_cost)
+        later.append(paid - before.totals[min(n, last)])
+    excess["later"] = reduce(xp.maximum, later)
+    return Compared(excess, size, own_next, prior_next, left)
+
+
+def _broken(env: Any, structure: Structure, situation: Situation) -> dict[str, float]:
+    draws = [_at(situation.series, n) for n in range(ROUNDS)]
+    found = compare(
+        structure, _batched(env), situation._replace(series=draws), env.cost_floor, entries=_entries
+    )
+    return {name: float(np.max(amount)) for name, amount in found.excess.items()}
 
 
 def _played(env: Any, structure: Structure, episodes: Any, rng: np.random.Generator, count: int) -> Situation:

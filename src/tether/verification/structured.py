@@ -14,18 +14,24 @@ prior's; from then on both play the prior. Each claim is an inequality without a
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 
+from tether.certificates.falsify import Situation, compare
 from tether.certificates.structured import Structure
 from tether.envs.base import namespace
 from tether.verification.claims import Claim, Point, Sides
 from tether.verification.systems import EnvSystem
 
-_EPSILON = float(np.finfo(np.float64).eps)
+SAYS = {
+    "now": "c - c+ <= t_0",
+    "later": "c - c+ summed over n more rounds <= t_n",
+    "floor": "floor <= c+",
+    "ceiling": "c <= ceiling",
+    "next": "c - floor + t_n(next) <= t_(n+1)",
+}
 
 
 def structured_claims(system: EnvSystem, structure: Structure, cost_floor: float, rounds: int) -> list[Claim]:
@@ -33,20 +39,18 @@ def structured_claims(system: EnvSystem, structure: Structure, cost_floor: float
     x, a, draw = system.states, system.actions, system.draws
     box = {"state": x, "other state": x, "draw 1": draw, "action": a}
     box |= {f"draw {n}": draw for n in range(2, rounds + 2)}
-    gaps = len(structure.start(0.0)) if structure.kind != "cooling" else 4
-
-    def claim(name: str, says: str, what: str) -> Claim:
-        sides = eqx.Partial(_sides, system, structure, cost_floor, rounds, what)
-        return Claim(name, says, 0.0, box, sides, near={"other state": _Own()})
-
+    seen = structure.read(np.zeros(len(system.env.observation_names)))
+    steps = {
+        f"step {i}": f"gap {i} after the round bounds what it is"
+        for i in range(len(structure.apart(seen, seen, np)))
+    }
     return [
-        *(claim(f"step {i}", f"gap {i} after the round bounds what it is", f"step {i}") for i in range(gaps)),
-        claim("now", "c - c+ <= t_0", "now"),
-        claim("later", f"c - c+ summed over n more rounds <= t_n, n = 1 .. {rounds}", "later"),
-        claim("floor", "floor <= c+", "floor"),
-        claim("ceiling", "c <= ceiling", "ceiling"),
-        claim("next", "c - floor + t_n(next) <= t_(n+1)", "next"),
-    ]
+        Claim(
+            name, says, 0.0, box, eqx.Partial(_sides, system, structure, cost_floor, name),
+            near={"other state": _Own()},
+        )
+        for name, says in {**steps, **SAYS}.items()
+    ]  # fmt: skip
 
 
 class _Own(eqx.Module):
@@ -54,60 +58,20 @@ class _Own(eqx.Module):
         return point["state"]
 
 
-class _Round(NamedTuple):
-    seen: tuple[Any, ...]
-    wish: Any
-    state: Any
-
-
-def _sides(
-    system: EnvSystem, structure: Structure, cost_floor: float, rounds: int, what: str, point: Point
-) -> Sides:
-    xp = namespace(point["state"])
-
-    def look(state: Any, draw: Any) -> _Round:
+def _sides(system: EnvSystem, structure: Structure, cost_floor: float, name: str, point: Point) -> Sides:
+    def played(state: Any, draw: Any, action: Any) -> tuple[Any, Any, Any, Any]:
         wish = system.prior(state, draw)
-        return _Round(structure.read(system.observation(state, draw)), _entries(structure, wish), state)
+        after, cost = system.play(state, draw, wish if action is None else action)
+        return system.observation(state, draw), wish, cost, after
 
-    def largest(values: list[Any]) -> Any:
-        return reduce(xp.maximum, values)
+    def entries(action: Any) -> Any:
+        return list(action) if structure.entries else action[0]
 
-    draws = [point[f"draw {n}"] for n in range(1, rounds + 2)]
-    own, prior = (look(system.start(point[name]), draws[0]) for name in ("state", "other state"))
-    gaps = structure.apart(own.seen, prior.seen, xp)
-    action = _entries(structure, point["action"])
-    before = structure.exposure(gaps, own.seen, own.wish, action, xp)
-    state, cost = system.play(own.state, draws[0], point["action"])
-    prior_state, prior_cost = system.play(prior.state, draws[0], system.prior(prior.state, draws[0]))
-    size = abs(cost) + abs(prior_cost) + structure.scale
-    if what == "now":
-        return Sides(cost - prior_cost - before.totals[0], 1.0, size)
-    if what == "ceiling":
-        return Sides(cost - before.ceiling, 1.0, size)
-    floor, pending = structure.close(before.step, cost, _EPSILON, xp)
-    floor = xp.maximum(xp.maximum(floor, cost - before.totals[0]), cost_floor)
-    if what == "floor":
-        return Sides(floor - prior_cost, 1.0, size)
-    last = len(before.totals) - 1
-    if what == "later":
-        paid, worst = cost - prior_cost, []
-        for n, draw in enumerate(draws[1:], start=1):
-            state, cost_n = system.play(state, draw, system.prior(state, draw))
-            prior_state, prior_n = system.play(prior_state, draw, system.prior(prior_state, draw))
-            paid, size = paid + cost_n - prior_n, size + abs(cost_n) + abs(prior_n)
-            worst.append(paid - before.totals[min(n, last)])
-        return Sides(largest(worst), 1.0, size)
-    after, prior_after = look(state, draws[1]), look(prior_state, draws[1])
-    left = structure.refine(pending, after.seen, _EPSILON, xp)
-    if what == "next":
-        totals = structure.exposure(left, after.seen, after.wish, after.wish, xp).totals
-        worst = [cost - floor + total - before.totals[min(n + 1, last)] for n, total in enumerate(totals)]
-        return Sides(largest(worst), 1.0, size + largest([abs(total) for total in totals]))
-    i = int(what.removeprefix("step "))
-    there = structure.apart(after.seen, prior_after.seen, xp)
-    return Sides(there[i] - left[i], 1.0, 1.0 + sum(abs(each) for each in after.seen))
-
-
-def _entries(structure: Structure, action: Any) -> Any:
-    """The action as a structure takes it: a number, or a list of numbers."""
-    return list(action) if structure.entries else action[0]
+    xp = namespace(point["state"])
+    own, prior = (system.start(point[name]) for name in ("state", "other state"))
+    draws = [point[f"draw {n}"] for n in range(1, len(point) - 2)]
+    seen, prior_seen = (structure.read(system.observation(each, draws[0])) for each in (own, prior))
+    situation = Situation(own, prior, structure.apart(seen, prior_seen, xp), draws, point["action"])
+    found = compare(structure, played, situation, cost_floor, xp, entries)
+    size = 1.0 + sum(abs(each) for each in seen) if name.startswith("step") else found.size
+    return Sides(found.excess[name], 1.0, size)
