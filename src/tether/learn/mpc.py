@@ -1,7 +1,7 @@
 """Plan instead of learn: a policy that solves the rest of the episode anew in every round (model-predictive control).
 
 It is the program of `tether.limit` with forecasts in the place of hindsight. In round h, with the visible series as
-forecast and the disturbances at their means (or in several scenarios), it looks for the deviations from the prior's
+forecast and the disturbances at their means, it looks for the deviations from the prior's
 actions that
 
     maximise    the expected reward of rounds h..H, by the system's own `step`,
@@ -65,23 +65,20 @@ class PlanningPolicy(eqx.Module):
         env: The system, its `context` with a forecast of each visible series. Its state must consist of `rounds` and
             entries of the observation of the same name.
         certificate: What it will be played with; the plan knows its constraint.
-        episodes: Where the distribution of the hidden series is taken from, such as the training episodes.
-        scenarios: How many of the episodes' disturbances to plan for at once; 0 to plan for their means.
-        caution: How many standard deviations over the scenarios of what (*) leaves the plan keeps in hand.
+        episodes: Where the means of the hidden series are taken from, such as the training episodes.
         updates: Of the multipliers.
         steps: Of Adam between two updates.
         rate: Of Adam, action units.
         penalty: Of a constraint that is broken by the slack that a round earns, reward units.
-        seed: Of the choice of the scenarios.
 
     Example:
         >>> import tether
         >>> env = tether.envs.Carbon(context=("demand_forecast", "renewables_forecast"))
         >>> episodes = tether.data.synthetic_carbon(seed=0, n=100)
         >>> certificate = tether.Structured(env.contract(lam=2.0, b=2.0), env.structure)
-        >>> policy = PlanningPolicy(env, certificate, episodes, scenarios=3)
-        >>> policy.disturbances["drop_rate"].shape  # docs/train.md has it play
-        (3, 24)
+        >>> policy = PlanningPolicy(env, certificate, episodes)
+        >>> round(float(policy.disturbances["drop_rate"]), 2)  # docs/train.md has it play
+        0.05
     """
 
     uses_memory: ClassVar[bool] = True
@@ -89,12 +86,11 @@ class PlanningPolicy(eqx.Module):
     env: Env = eqx.field(static=True)
     certificate: Structured
     disturbances: dict[str, Any]
-    """For each hidden series [K, H]: K scenarios."""
+    """The mean of each hidden series."""
     updates: int = eqx.field(static=True)
     steps: int = eqx.field(static=True)
     rate: Any
     penalty: Any
-    caution: Any
 
     def __init__(
         self,
@@ -102,13 +98,10 @@ class PlanningPolicy(eqx.Module):
         certificate: Structured,
         episodes: Episodes,
         *,
-        scenarios: int = 0,
-        caution: float = 0.0,
         updates: int = 15,
         steps: int = 10,
         rate: float = 0.3,
         penalty: float = 3.0,
-        seed: int = 0,
     ) -> None:
         if not isinstance(certificate, Structured):
             raise TypeError(f"a plan needs a tether.Structured certificate, got {certificate!r}")
@@ -118,18 +111,7 @@ class PlanningPolicy(eqx.Module):
             raise ValueError(
                 f"episodes must have at least the certificate's horizon of {horizon} rounds, got {episodes.horizon}"
             )
-        scenarios = _validate.count("scenarios", scenarios, minimum=0)
-        if scenarios > len(episodes):
-            raise ValueError(f"scenarios must be at most the {len(episodes)} episodes, got {scenarios}")
-        chosen = np.random.default_rng(seed).choice(len(episodes), scenarios, replace=False)
-        self.disturbances = {
-            name: episodes[name][chosen, :horizon]
-            if scenarios
-            else np.broadcast_to(
-                episodes[name].mean(axis=(0, 1)), (1, horizon, *episodes[name].shape[2:])
-            ).copy()
-            for name in env.hidden
-        }
+        self.disturbances = {name: episodes[name].mean(axis=(0, 1)) for name in env.hidden}
         self.env = env
         # Arrays, so that another (lam, b) compiles nothing anew.
         self.certificate = jax.tree.map(np.float64, certificate)
@@ -137,7 +119,6 @@ class PlanningPolicy(eqx.Module):
         self.steps = _validate.count("steps", steps)
         self.rate = np.float64(_validate.number("rate", rate, above=0.0))
         self.penalty = np.float64(_validate.number("penalty", penalty, above=0.0))
-        self.caution = np.float64(_validate.number("caution", caution))
 
     def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
         """Observation [o], followed by the guard's features, to the action to propose."""
@@ -194,7 +175,7 @@ class _Problem:
     def __init__(self, policy: PlanningPolicy, observation: Any) -> None:
         env, certificate = policy.env, policy.certificate
         seen, ahead, features = _split(env, observation, len(certificate.feature_names))
-        self.env, self.certificate, self.caution = env, certificate, policy.caution
+        self.env, self.certificate = env, certificate
         self.remaining = features[-1]
         self.memory = certificate.resume(features)
         named = dict(zip(env.observation_names, seen, strict=True)) | {"rounds": self.memory.rounds}
@@ -206,8 +187,8 @@ class _Problem:
             name: jnp.concat([named[name][None], values])[: self.rounds] for name, values in ahead.items()
         }
         self.disturbances = {
-            name: jnp.asarray(values[:, : self.rounds], observation.dtype)
-            for name, values in policy.disturbances.items()
+            name: jnp.broadcast_to(jnp.asarray(mean, observation.dtype), (self.rounds, *np.shape(mean)))
+            for name, mean in policy.disturbances.items()
         }
 
     @property
@@ -223,11 +204,6 @@ class _Problem:
 
     def foresee(self, deviations: Any) -> tuple[Any, Any]:
         """(expected reward, [P, n] what (*) leaves, in units of what a round earns)."""
-        rewards, left = jax.vmap(lambda drawn: self._scenario(deviations, drawn))(self.disturbances)
-        spread = jnp.sqrt(jnp.var(left, axis=0) + 1e-12)  # so that it has a derivative where it is 0
-        return rewards.sum(axis=1).mean(), left.mean(axis=0) - self.caution * spread
-
-    def _scenario(self, deviations: Any, disturbances: Any) -> Any:
         env, certificate = self.env, self.certificate
         unit = jnp.maximum(certificate.contract.earned, 1e-3)
 
@@ -242,12 +218,13 @@ class _Problem:
             slack = jnp.stack(slacks)
             binds = (index < self.remaining) & jnp.isfinite(slack)
             reward = jnp.where(index < self.remaining, reward, 0.0)
-            # A constraint that does not bind has something left, and the same in every scenario.
+            # A constraint that does not bind has something left.
             return (state, memory), (reward, jnp.where(binds, slack / unit, 1.0))
 
-        drawn = {**self.visible, **disturbances}
+        drawn = {**self.visible, **self.disturbances}
         rounds = (drawn, deviations, jnp.arange(self.rounds))
-        return jax.lax.scan(play, (self.state, self.memory), rounds)[1]
+        _, (rewards, left) = jax.lax.scan(play, (self.state, self.memory), rounds)
+        return jnp.sum(rewards), left
 
 
 def _split(env: Env, observation: Any, features: int) -> tuple[Any, dict[str, Any], Any]:
