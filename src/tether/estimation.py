@@ -31,7 +31,7 @@ from tether.contract import Contract
 from tether.data.logs import BLOCK_ROWS, Block, Columns, read_blocks
 from tether.extremes import Tail, fit_tail
 from tether.local_slopes import Field, contraction_norm, fit_field, fit_noise, norms, shrink, worst_draw
-from tether.sensitivity import Geometric, Sensitivity, geometric
+from tether.sensitivity import EstimatedSensitivity, Geometric, geometric
 
 Floats = NDArray[np.float64]
 SAMPLE_ROWS = 120_000
@@ -90,25 +90,6 @@ class Estimate:
     def identified(self) -> bool:
         """Whether the log says anything about it."""
         return self.value is not None
-
-
-@dataclass(frozen=True)
-class EstimatedSensitivity(Sensitivity):
-    """A `Sensitivity` whose numbers are estimates: the promise holds as far as they do.
-
-    Args:
-        immediate: See `Sensitivity`.
-        carried: See `Sensitivity`.
-        perturbation: See `Sensitivity`.
-        confidence: One-sided confidence of each estimate, before its safety factor.
-        safety: That factor.
-        rows: Rows of the log.
-    """
-
-    confidence: float = 0.95
-    safety: float = 1.0
-    rows: int = 0
-    proved: bool = field(default=False, init=False)
 
 
 class Impulse(NamedTuple):

@@ -1,17 +1,20 @@
 """The online guard: between any learner and the plant, one call before each action and one after.
 
-Plain Python and NumPy: nothing here imports JAX. The mathematics is in the certificate; this file
-keeps the order of calls, deals with bad input and says why it did what it did.
+Plain Python and NumPy: nothing here imports JAX. The mathematics is in the certificate; this file keeps the order of
+calls, deals with bad input and says why it did what it did. It fails closed: an exception, a number that is not finite
+or an answer that is not an action leads to the prior, and is reported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -19,13 +22,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tether import _scalar, _validate
-from tether.certificates import CERTIFICATES, Certificate, Shadowing, certificate_from_dict
+from tether import _validate
+from tether.certificates import certificate_from_dict
+from tether.certificates.base import Box, Certificate, Choice, Outcome, accepted_cost
 from tether.monitor import Contradiction, Monitor
+from tether.ops import FLOAT32, FLOATS, NUMPY, Ops, round_off
 from tether.projection import NORMS, Norm
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 _MONITOR_METHODS = ("start", "arrived", "paid")
+_CERTIFICATE_PARTS = (
+    "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
+    "backup_action", "update", "features", "to_dict", "restore",
+)  # fmt: skip
 
 
 class GuardMisuse(RuntimeError):
@@ -77,6 +86,9 @@ class Decision(NamedTuple):
     """Whether the action differs from the proposal."""
     reason: Reason
     """Why."""
+    backup: str = "prior"
+    """What keeps the promise if it is played from the next round on, whatever happens to the guard: one of the
+    certificate's `backup_names`."""
 
     def __str__(self) -> str:
         verb = "kept" if not self.intervened else f"replaced ({self.reason})"
@@ -118,6 +130,9 @@ class Guard:
         norm: The norm in which deviations are measured and for which the sensitivity holds.
         monitor: What tells whether a round's outcome is consistent with what is claimed of the system, such as
             `tether.Ranges`, `tether.LipschitzMonitor` or an environment's `monitor()`; None to watch the costs only.
+        resolution: Relative round-off of the observations, actions and costs at the plant. The types in which they come
+            count in any case; a number may have been through a coarser type before it got here, so the default is
+            that of float32, 1.2e-7. Say 0.0 if the plant computes in float64 throughout and every digit counts.
 
     Attributes:
         counts: How often each `Reason` occurred since the guard was made.
@@ -146,9 +161,14 @@ class Guard:
         high: ArrayLike | None = None,
         norm: Norm = "l2",
         monitor: Monitor | None = None,
+        *,
+        resolution: float = FLOAT32,
     ) -> None:
-        if not isinstance(certificate, CERTIFICATES):
-            raise TypeError(f"certificate must be a tether certificate, got {certificate!r}")
+        missing = [name for name in _CERTIFICATE_PARTS if not hasattr(certificate, name)]
+        if missing:
+            raise TypeError(
+                f"certificate must have {', '.join(missing)} as tether.certificates.Certificate, got {certificate!r}"
+            )
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
         _validate.choice("norm", norm, NORMS)
@@ -157,6 +177,7 @@ class Guard:
                 f"monitor must have {', '.join(_MONITOR_METHODS)} as tether.monitor.Monitor, got {monitor!r}"
             )
         self.certificate = certificate
+        self.resolution = _validate.number("resolution", resolution, minimum=0.0)
         self.prior = prior
         self.monitor = monitor
         self.norm: Norm = norm
@@ -170,20 +191,19 @@ class Guard:
         )
         self._shape: tuple[int, ...] | None = shape or None
         self.counts: Counter[Reason] = Counter()
+        self._lock = threading.RLock()
         self.reset()
 
     def reset(self) -> None:
         """Begin an episode."""
-        self._state: Any = self.certificate.start(self._xp)
-        self._taken: Any = None
-        self.breach: Breach | None = None
-        self._watched: Any = None if self.monitor is None else self.monitor.start()
-        self._played: Any = None
-
-    @property
-    def _xp(self) -> Any:
-        """The namespace that the certificate's state lives in: single numbers where it needs no more."""
-        return _scalar if self.certificate.scalar else np
+        with self._lock:
+            self._ops = self.certificate.online_ops
+            self._state: Any = self.certificate.start(self._ops, 0.0)
+            self._taken: Any = None
+            self._epsilon = self.resolution
+            self.breach: Breach | None = None
+            self._watched: Any = None if self.monitor is None else self.monitor.start()
+            self._played: Any = None
 
     @property
     def round(self) -> int:
@@ -209,16 +229,22 @@ class Guard:
         Raises:
             GuardMisuse: The episode is over.
         """
-        if self.round > self.horizon:
-            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
-        opened = self.certificate.open(self._state, observation, self._xp)
-        return tuple(float(feature) for feature in self.certificate.features(opened, self._xp))
+        with self._lock:
+            self._require_round()
+            try:
+                with _quietly(self._ops):
+                    opened = self.certificate.open(
+                        self._state, observation, self._ops, self._coarsest(observation)
+                    )
+                    return tuple(float(each) for each in self.certificate.features(opened, self._ops))
+            except Exception:  # `act` will report it; nothing is known here
+                return (0.0,) * len(self.certificate.feature_names)
 
     def reach(self, observation: Any, wish: Any) -> tuple[Any, Any]:
         """What would be played in the coming round if `wish` were proposed, without playing it.
 
         A policy that wants to stay inside the safe set asks this first: any action between the two that are returned
-        is safe (if the certificate's safe set is star-shaped around the prior's action; `act` checks it in any case).
+        is safe if the safe set is star-shaped around the prior's action (`act` checks it in any case).
 
         Args:
             observation: What `act` will be given.
@@ -226,78 +252,118 @@ class Guard:
 
         Returns:
             The prior's action, and the safe action nearest to the wish.
+
+        Raises:
+            GuardMisuse: The episode is over.
+            PriorFailed: The prior raised or returned something that is not an action.
         """
-        prior = self._ask_prior(observation)
-        usable = self._as_action(wish)
-        if usable is None:
-            return prior, prior
-        opened = self.certificate.open(self._state, observation, self._xp)
-        xp = _scalar if isinstance(prior, float) else np
-        choice = self.certificate.choose(opened, usable, prior, self._low, self._high, self.norm, xp)
-        return prior, choice.action
+        with self._lock:
+            self._require_round()
+            prior, _ = self._ask_prior(observation)
+            usable = self._as_action(wish)
+            try:
+                choice = self._choose(observation, usable, prior, self._coarsest(observation))
+            except Exception:  # `act` will report it and play the prior
+                return prior, prior
+            return prior, prior if choice.breached else choice.action
 
     def act(self, observation: Any, proposal: Any) -> Decision:
         """Decide what to play in this round.
 
         Args:
             observation: What the prior needs to decide; handed to it unchanged.
-            proposal: The learner's action. Anything is accepted; what is not an action leads to the prior's.
+            proposal: The learner's action. Anything is accepted; what is not an action leads to a safe one.
 
         Raises:
             GuardMisuse: The last action has no observed cost yet, or the episode is over.
             PriorFailed: The prior raised or returned something that is not an action.
         """
-        if self._taken is not None:
-            raise GuardMisuse(
-                f"round {self.round} already has an action; call observe(cost) before the next act"
-            )
-        if self.round > self.horizon:
-            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
+        with self._lock:
+            if self._taken is not None:
+                raise GuardMisuse(
+                    f"round {self.round} already has an action; call observe(cost) before the next act"
+                )
+            self._require_round()
+            return self._act(observation, proposal)
 
-        prior = self._ask_prior(observation)
+    def _act(self, observation: Any, proposal: Any) -> Decision:
+        try:
+            prior, complaint = self._ask_prior(observation)
+        except PriorFailed as error:
+            self._report(self.round, str(error.__cause__ or error))
+            raise
+        if complaint is not None:
+            self._report(self.round, complaint)
         if self.monitor is not None:
-            seen = _plain_numbers(observation)
-            if not self._state.breached:
-                try:
-                    self._watched, found = self.monitor.arrived(self._watched, seen)
-                except Exception as error:
-                    found = None
-                    self._report(self.round, f"the monitor raised {error!r}", observation=seen)
-                if found is not None:
-                    self._contradicted(found, seen, None)
+            self._watch_arrival(observation)
+        self._epsilon = max(self._coarsest(observation), round_off(proposal))
         wish = self._as_action(proposal)
-        opened = self.certificate.open(self._state, observation, self._xp)
-        xp = _scalar if isinstance(prior, float) else np
-        choice = self.certificate.choose(
-            opened, prior if wish is None else wish, prior, self._low, self._high, self.norm, xp
-        )
-        if choice.breached and not self._state.breached:
-            self._report(
-                self.round,
-                f"the observation {observation!r} with the prior's action {prior!r} is not what the certificate covers",
-            )
-        action, breached = choice.action, choice.breached
-        intervened = wish is None or not _equal(action, wish)
-        if breached:
-            reason = Reason.BREACH
-        elif wish is None:
-            reason = Reason.INVALID_PROPOSAL
-        elif not intervened:
-            reason = Reason.SAFE
+        choice = None
+        try:
+            choice = self._choose(observation, wish, prior, self._epsilon)
+            if choice.breached and not self._state.breached:
+                self._report(
+                    self.round,
+                    f"the certificate does not cover the observation {observation!r} with the prior's action {prior!r}",
+                )
+        except Exception as error:
+            self._report(self.round, f"the certificate raised {error!r}")
+        if choice is None or choice.breached:
+            action, deviation, radius, margin, backup = prior, 0.0, 0.0, math.nan, "prior"
+            self._taken = () if choice is None else choice.taken
         else:
-            reason = Reason.TOO_FAR if _within(wish, self._low, self._high) else Reason.OUT_OF_BOUNDS
-        margin = math.nan if breached else float(choice.margin)
-        deviation, radius = float(choice.deviation), float(choice.radius)
-        self._taken = _floats(choice.taken)
-        if self.monitor is not None:
-            self._played = seen, action if xp is _scalar else action.tolist()
+            action, backup = choice.action, self.certificate.backup_names[int(choice.backup)]
+            deviation, radius, margin = float(choice.deviation), float(choice.radius), float(choice.margin)
+            self._taken = _floats(choice.taken)
+        reason = self._reason(action, wish)
         self.counts[reason] += 1
-        if self._shape == (1,):
-            action, prior = np.array([action]), np.array([prior])
-        return Decision(self.round, action, prior, proposal, deviation, radius, margin, intervened, reason)
+        if self.monitor is not None:
+            self._played = _plain_numbers(observation), _plain_numbers(action)
+        return Decision(
+            self.round,
+            self._given(action),
+            self._given(prior),
+            proposal,
+            deviation,
+            radius,
+            margin,
+            wish is None or not _equal(action, wish),
+            reason,
+            backup,
+        )
 
-    def observe(self, cost: Any, revealed: Mapping[str, Any] | None = None) -> None:
-        """Close the round with the cost that it had.
+    def _reason(self, action: Any, wish: Any) -> Reason:
+        if self._state.breached:
+            return Reason.BREACH
+        if wish is None:
+            return Reason.INVALID_PROPOSAL
+        if _equal(action, wish):
+            return Reason.SAFE
+        return Reason.TOO_FAR if _within(wish, self._low, self._high) else Reason.OUT_OF_BOUNDS
+
+    def _choose(self, observation: Any, wish: Any, prior: Any, epsilon: float) -> Choice:
+        """The certificate's choice, checked: an action of this guard's, inside its bounds."""
+        ops = FLOATS if isinstance(prior, float) else NUMPY
+        box = Box(self._low, self._high, self.norm)
+        with _quietly(NUMPY):
+            opened = self.certificate.open(self._state, observation, self._ops, epsilon)
+            # What is no action stands for the safe action that the search begins with.
+            proposal = math.nan * prior if wish is None else wish
+            choice = self.certificate.choose(opened, proposal, prior, box, ops)
+        action = self._as_action(choice.action)
+        if action is None or not _within(action, self._low, self._high):
+            raise ValueError(f"it chose {choice.action!r}, not a finite action inside the bounds")
+        return choice._replace(action=action, breached=bool(choice.breached))
+
+    def observe(
+        self,
+        cost: Any,
+        revealed: Mapping[str, Any] | None = None,
+        *,
+        next_observation: Any = None,
+        reward: Any = None,
+    ) -> None:
+        """Close the round with what came of it.
 
         A cost that is not a finite number of at least the contract's floor, or that the certificate knows to be
         impossible, is an assumption breach: it is reported as an `AssumptionBreach` warning and in `breach`, and the
@@ -305,50 +371,91 @@ class Guard:
 
         Args:
             cost: The round's cost.
-            revealed: For a `tether.certificates.Shadowing` certificate, the round's hidden series by name, such as
+            revealed: For a certificate with `revealed_names`, the round's disturbances by name, such as
                 `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
+            next_observation: What is seen next, if it is known already; for certificates that make use of it.
+            reward: The round's reward, if it is known; for certificates that make use of it.
 
         Raises:
             GuardMisuse: There is no open round.
-            ValueError: `revealed` is not what the certificate's environment hides; the round stays open.
+            ValueError: `revealed` is not what the certificate makes use of; the round stays open.
         """
-        if self._taken is None:
-            raise GuardMisuse(f"round {self.round} has no action yet; call act(observation, proposal) first")
+        with self._lock:
+            if self._taken is None:
+                raise GuardMisuse(
+                    f"round {self.round} has no action yet; call act(observation, proposal) first"
+                )
+            known = None if revealed is None else _revealed(revealed, self.certificate.revealed_names)
+            number = _number(cost)
+            self._epsilon = max(self._epsilon, round_off(cost))
+            contract = self.certificate.contract
+            accepted = accepted_cost(contract, number, self._epsilon, FLOATS)[0]
+            if self.monitor is not None and accepted and not self._state.breached:
+                self._watch_cost(number)
+            outcome = Outcome(
+                number,
+                revealed=known,
+                next_observation=next_observation,
+                reward=None if reward is None else _number(reward),
+                epsilon=self._epsilon,
+            )
+            self._close(cost, outcome, accepted)
+
+    def _close(self, cost: Any, outcome: Outcome, accepted: bool) -> None:
+        round_now, before = self.round, self._state
+        taken, self._taken = self._taken, None
+        raised = None
         try:
-            number = float(cost)
-        except (TypeError, ValueError):
-            number = math.nan
-        accepted = self.certificate.accepts(number, _scalar)
-        if revealed is not None and not isinstance(self.certificate, Shadowing):
-            raise ValueError("only a tether.certificates.Shadowing certificate makes use of what is revealed")
-        if self.monitor is not None and accepted and not self._state.breached:
-            seen, played = self._played
-            try:
-                self._watched, found = self.monitor.paid(self._watched, seen, played, number)
-            except Exception as error:
-                found = None
-                self._report(self.round, f"the monitor raised {error!r}", observation=seen, action=played)
-            if found is not None:
-                self._contradicted(found, seen, played)
-        round_now, breached_before = self.round, self._state.breached
-        if isinstance(self.certificate, Shadowing):
-            known = None if revealed is None else _revealed(revealed, self.certificate.env)
-            self._state = self.certificate.update(self._state, self._taken, number, self._xp, known)
-        else:
-            self._state = self.certificate.update(self._state, self._taken, number, self._xp)
-        self._taken = None
+            if before.breached:
+                self._state = before._replace(rounds=before.rounds + 1.0)
+            else:
+                with _quietly(self._ops):
+                    self._state = self.certificate.update(before, taken, outcome, self._ops)
+        except Exception as error:
+            self._state, raised = before._replace(rounds=before.rounds + 1.0, breached=True), error
+        seen = None if math.isnan(outcome.cost) else outcome.cost
         if not accepted:
             floor = self.certificate.contract.cost_floor
             self._report(
                 round_now,
                 f"the cost was {cost!r}, not a finite number of at least the floor {floor:g}",
                 claimed=(floor, math.inf),
-                seen=number,
+                seen=seen,
                 **self._evidence,
             )
-        elif self._state.breached and not breached_before:
-            detail = f"the cost was {cost!r}, more than the certificate knows to be possible"
-            self._report(round_now, detail, seen=number, **self._evidence)
+        elif raised is not None:
+            self._report(round_now, f"the certificate raised {raised!r}", seen=seen, **self._evidence)
+        elif self._state.breached and not before.breached:
+            detail = (
+                f"the cost was {cost!r}, more than the certificate knows to be possible or can compute with"
+            )
+            self._report(round_now, detail, seen=seen, **self._evidence)
+
+    def _watch_arrival(self, observation: Any) -> None:
+        """Show the monitor what is seen, and report what it finds."""
+        seen = _plain_numbers(observation)
+        if self.monitor is None or self._state.breached:
+            return
+        try:
+            self._watched, found = self.monitor.arrived(self._watched, seen)
+        except Exception as error:
+            found = None
+            self._report(self.round, f"the monitor raised {error!r}", observation=seen)
+        if found is not None:
+            self._contradicted(found, seen, None)
+
+    def _watch_cost(self, cost: float) -> None:
+        """Show the monitor what was paid, and report what it finds."""
+        if self.monitor is None:
+            return
+        seen, played = self._played
+        try:
+            self._watched, found = self.monitor.paid(self._watched, seen, played, cost)
+        except Exception as error:
+            found = None
+            self._report(self.round, f"the monitor raised {error!r}", observation=seen, action=played)
+        if found is not None:
+            self._contradicted(found, seen, played)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior and the monitor, as plain numbers fit for JSON; valid in the middle of a round too.
@@ -362,6 +469,8 @@ class Guard:
             "low": _plain(self._low),
             "high": _plain(self._high),
             "norm": self.norm,
+            "resolution": self.resolution,
+            "epsilon": self._epsilon,
             "shape": self._shape,
             "state": numbers,
             "taken": _saved(self._taken),
@@ -405,23 +514,35 @@ class Guard:
             ):
                 raise ValueError(f"the guard was saved with another certificate: {saved['certificate']!r}")
             low, high = _unplain(saved["low"], -math.inf), _unplain(saved["high"], math.inf)
-            guard = cls(certificate, prior, low, high, saved["norm"], monitor=monitor)
-            guard._state, guard._taken = certificate.restore(saved["state"], saved["taken"])
+            guard = cls(certificate, prior, low, high, saved["norm"], monitor, resolution=saved["resolution"])
+            guard._epsilon = _validate.number("epsilon", saved["epsilon"], minimum=guard.resolution)
+            guard._state, guard._taken = _restored(certificate, saved)
             guard._shape = None if saved["shape"] is None else tuple(saved["shape"])
             guard.breach = None if saved["breach"] is None else Breach(**_record(saved["breach"]))
             if saved["monitored"]:
                 guard._watched, guard._played = _record(saved["watched"]), _record(saved["played"])
             guard.counts = Counter({Reason(reason): count for reason, count in saved["counts"].items()})
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"the guard state is incomplete or damaged: {error!r}") from error
         return guard
 
-    def _ask_prior(self, observation: Any) -> Any:
-        """The prior's action, checked: a float, or [n] for more than one number."""
+    def _require_round(self) -> None:
+        if self.round > self.horizon:
+            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
+
+    def _coarsest(self, observation: Any) -> float:
+        """Relative round-off of what the guard was told in this episode, with this observation."""
+        entries = observation.values() if isinstance(observation, Mapping) else observation
+        epsilon = max(self._epsilon, round_off(observation))
+        if isinstance(entries, list | tuple) or entries is not observation:
+            epsilon = max(epsilon, *(round_off(entry) for entry in entries), epsilon)
+        return epsilon
+
+    def _ask_prior(self, observation: Any) -> tuple[Any, str | None]:
+        """(the prior's action, checked: a float, or [n] for more than one number; what is wrong with it, or None)."""
         try:
             answer = self.prior(observation)
         except Exception as error:
-            self._report(self.round, f"the prior raised {error!r}")
             raise PriorFailed(
                 f"round {self.round}: the prior raised {error!r}; no action is known to be safe"
             ) from error
@@ -429,35 +550,41 @@ class Guard:
             self._shape = np.shape(answer)
         action = self._as_action(answer)
         if action is None:
-            expected = f"a finite action of shape {self._shape}"
-            self._report(self.round, f"the prior returned {answer!r}, not {expected}")
-            raise PriorFailed(f"round {self.round}: the prior returned {answer!r}, expected {expected}")
-        if not _within(action, self._low, self._high):
-            self._report(
-                self.round, f"the prior returned {answer!r}, outside the bounds {self._low} to {self._high}"
+            raise PriorFailed(
+                f"round {self.round}: the prior returned {answer!r}, expected a finite action of shape {self._shape}"
             )
+        if not _within(action, self._low, self._high):
             clipped = np.clip(action, self._low, self._high)
-            return float(clipped) if isinstance(action, float) else clipped
-        return action
+            complaint = f"the prior returned {answer!r}, outside the bounds {self._low} to {self._high}"
+            return (float(clipped) if isinstance(action, float) else clipped), complaint
+        return action, None
 
     def _as_action(self, value: Any) -> Any:
-        """`value` as a finite float or [n] array of this guard's shape, or None if it is no such thing.
+        """`value` as a finite float or [n] array of this guard's shape, a copy, or None if it is no such thing.
 
         Where an action is one number, any array of one number is as good.
         """
         one_number = self._shape in ((), (1,))
-        try:
-            if one_number and isinstance(value, float | int):
+        if one_number and isinstance(value, float | int):
+            with contextlib.suppress(OverflowError):
                 number = float(value)
-            else:
-                array = np.asarray(value, dtype=float)
-                if not one_number:
-                    fits = array.shape == self._shape and bool(np.all(np.isfinite(array)))
-                    return array if fits else None
-                number = float(array.item())
-        except (TypeError, ValueError, OverflowError):
+                return number if math.isfinite(number) else None
+            return None
+        try:
+            array = np.array(_detached(value), dtype=float)
+            if not one_number:
+                fits = array.shape == self._shape and bool(np.all(np.isfinite(array)))
+                return array if fits else None
+            number = float(array.item())
+        except Exception:  # whatever a stranger's object does when it is asked for numbers
             return None
         return number if math.isfinite(number) else None
+
+    def _given(self, action: Any) -> Any:
+        """An action in the shape that the prior's has; a copy, which its receiver may change."""
+        if self._shape == (1,):
+            return np.array([action])
+        return action if isinstance(action, float) else action.copy()
 
     def _contradicted(self, found: Contradiction, observation: Any, action: Any) -> None:
         """Report what the monitor found in this round, or only now of the last one."""
@@ -491,6 +618,13 @@ class Guard:
         )
 
 
+def _restored(certificate: Certificate, saved: dict[str, Any]) -> tuple[Any, Any]:
+    """The certificate's state and open round; a round that the certificate could not open has nothing to restore."""
+    if saved["taken"] == []:
+        return certificate.restore(saved["state"], None)[0], ()
+    return certificate.restore(saved["state"], saved["taken"])
+
+
 def _floats(taken: Any) -> Any:
     """What was taken as plain numbers: a vector action's deviation comes as a NumPy one."""
     if isinstance(taken, tuple):
@@ -498,17 +632,50 @@ def _floats(taken: Any) -> Any:
         return taken._make(entries) if hasattr(taken, "_make") else tuple(entries)
     if isinstance(taken, bool | np.bool_):
         return bool(taken)
-    return taken if np.ndim(taken) > 0 else float(taken)
+    return np.array(taken) if np.ndim(taken) > 0 else float(taken)
 
 
-def _revealed(given: Any, env: Any) -> dict[str, Any]:
-    """What was revealed, checked: an array for each hidden series."""
-    if not isinstance(given, Mapping) or set(given) != set(env.hidden):
-        raise ValueError(f"revealed must give {', '.join(env.hidden)}, got {given!r}")
+def _revealed(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """What was revealed, checked: an array for each name; a copy."""
+    if not names:
+        raise ValueError(
+            "this certificate makes no use of what is revealed; tether.certificates.Shadowing does"
+        )
+    if not isinstance(given, Mapping) or set(given) != set(names):
+        raise ValueError(f"revealed must give {', '.join(names)}, got {given!r}")
     try:
-        return {name: np.asarray(value, dtype=float) for name, value in given.items()}
-    except (TypeError, ValueError) as error:
+        return {name: np.array(_detached(value), dtype=float) for name, value in given.items()}
+    except Exception as error:
         raise ValueError(f"revealed must be numbers, got {given!r}") from error
+
+
+def _number(value: Any) -> float:
+    """A cost or a reward as a float; NaN if it is no number."""
+    if isinstance(value, str | bytes):
+        return math.nan
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except Exception:  # whatever a stranger's object does when it is asked for a number
+        return math.nan
+
+
+def _detached(value: Any) -> Any:
+    """A tensor without its derivatives; anything else as it is."""
+    return value.detach() if hasattr(value, "detach") else value
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def _quietly(ops: Ops) -> contextlib.AbstractContextManager[None]:
+    """Without NumPy's warnings of overflow, which certificates deal with themselves; plain floats have none."""
+    return _QUIET if ops is FLOATS else _no_warnings()
+
+
+_QUIET = contextlib.nullcontext()
 
 
 def _saved(value: Any) -> Any:

@@ -7,7 +7,6 @@ that you trust and a certificate: the promise, and how much a deviation from the
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -22,9 +21,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from tether.certificates import Certificate, Structured
+from tether.certificates import Certificate
 from tether.guard import Decision, Guard, GuardMisuse, Reason
 from tether.monitor import Monitor
+from tether.ops import FLOAT32
 from tether.projection import Norm
 
 if TYPE_CHECKING:
@@ -74,6 +74,11 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             are 0.
         monitor: What watches the assumptions, see `tether.Guard`; it gets the observation of `env` as it is. What the
             last action led to is not looked at, because no action follows.
+        resolution: See `tether.Guard`; the digits of the action box count in any case.
+
+    A certificate with `revealed_names` (`tether.certificates.Shadowing`) gets what `info["revealed"]` says of a step, a
+    mapping from these names to numbers; where a step has none, nothing is revealed. The environments of this package
+    have it.
 
     Attributes:
         guard: The `tether.Guard`; its `counts` go on over all episodes.
@@ -104,6 +109,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         norm: Norm = "l2",
         append_memory: bool = False,
         monitor: Monitor | None = None,
+        resolution: float = FLOAT32,
     ) -> None:
         RecordConstructorArgs.__init__(
             self,
@@ -114,9 +120,10 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             norm=norm,
             append_memory=append_memory,
             monitor=monitor,
+            resolution=resolution,
         )
         gymnasium.Wrapper.__init__(self, env)
-        self._keeper = _Keeper(env.action_space, certificate, prior, norm, monitor)
+        self._keeper = _Keeper(env.action_space, certificate, prior, norm, monitor, resolution)
         self._cost = _checked_cost(cost)
         self._append_memory = append_memory
         if append_memory:
@@ -150,7 +157,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         played, report = self._keeper.act(before, action)
         after, reward, six, terminated, truncated, info = _unpacked(self.env.step(played))
         cost = _read_cost(self._cost, six, before, played, after, info)
-        self._keeper.observe(cost, report, over=bool(terminated or truncated))
+        self._keeper.observe(cost, info, after, reward, report, over=bool(terminated or truncated))
         info = {"cost": cost, **info, "tether": report}
         return self._seen(after), reward, terminated, truncated, info
 
@@ -182,6 +189,7 @@ class GuardedVector(VectorWrapper):
         norm: See `Guarded`.
         append_memory: See `Guarded`.
         monitor: See `Guarded`; one serves all, as it has no state of its own.
+        resolution: See `Guarded`.
 
     Attributes:
         guards: One `tether.Guard` for each sub-environment.
@@ -208,6 +216,7 @@ class GuardedVector(VectorWrapper):
         norm: Norm = "l2",
         append_memory: bool = False,
         monitor: Monitor | None = None,
+        resolution: float = FLOAT32,
     ) -> None:
         if not hasattr(gymnasium.vector, "VectorWrapper"):
             raise ImportError(
@@ -216,7 +225,8 @@ class GuardedVector(VectorWrapper):
             )
         super().__init__(env)
         self._keepers = [
-            _Keeper(env.single_action_space, certificate, prior, norm, monitor) for _ in range(env.num_envs)
+            _Keeper(env.single_action_space, certificate, prior, norm, monitor, resolution)
+            for _ in range(env.num_envs)
         ]
         self._cost = _checked_cost(cost)
         self._mode = _autoreset_mode(env)
@@ -272,10 +282,9 @@ class GuardedVector(VectorWrapper):
             last = self._mode == "SameStep" and over[i]
             after, info = (infos["final_obs"][i], infos["final_info"]) if last else (seen[i], infos)
             own_cost = _ABSENT if six is _ABSENT else six[i]
-            cost = _read_cost(
-                self._cost, own_cost, before[i], played[i], after, _own_info(info, i, self.num_envs)
-            )
-            self._keepers[i].observe(cost, report, over=bool(over[i]))
+            own_info = _own_info(info, i, self.num_envs)
+            cost = _read_cost(self._cost, own_cost, before[i], played[i], after, own_info)
+            self._keepers[i].observe(cost, own_info, after, rewards[i], report, over=bool(over[i]))
             if last:
                 if self._append_memory:
                     infos["final_obs"][i] = self._keepers[i].appended(after)
@@ -352,7 +361,13 @@ class _Keeper:
     """One guard at one environment: shapes, number types and the report."""
 
     def __init__(
-        self, space: Any, certificate: Certificate, prior: Prior, norm: Norm, monitor: Monitor | None
+        self,
+        space: Any,
+        certificate: Certificate,
+        prior: Prior,
+        norm: Norm,
+        monitor: Monitor | None,
+        resolution: float,
     ) -> None:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise TypeError(
@@ -363,11 +378,9 @@ class _Keeper:
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
         self._space, self._prior = space, prior
         low, high = (bound.ravel().astype(np.float64) for bound in (space.low, space.high))
-        if isinstance(certificate, Structured):
-            # What is played is rounded to the box's digits.
-            resolution = max(certificate.resolution, float(np.finfo(space.dtype).eps))
-            certificate = dataclasses.replace(certificate, resolution=resolution)
-        self.guard = Guard(certificate, self._ask_prior, low, high, norm, monitor)
+        # What is played is rounded to the box's digits.
+        coarsest = max(resolution, float(np.finfo(space.dtype).eps))
+        self.guard = Guard(certificate, self._ask_prior, low, high, norm, monitor, resolution=coarsest)
         self.reset()
 
     def reset(self) -> None:
@@ -397,10 +410,21 @@ class _Keeper:
         self._counts[report["reason"]] += 1
         return action, report
 
-    def observe(self, cost: Any, report: dict[str, Any], over: bool) -> None:
-        """Close the round and complete its report."""
+    def observe(
+        self,
+        cost: Any,
+        info: Mapping[str, Any],
+        after: Any,
+        reward: Any,
+        report: dict[str, Any],
+        over: bool,
+    ) -> None:
+        """Close the round with what the step gave, and complete its report."""
         self._over = over
-        self.guard.observe(cost)
+        names = self.guard.certificate.revealed_names
+        told = info.get("revealed") if names else None
+        revealed = {name: told[name] for name in names} if told is not None else None
+        self.guard.observe(cost, revealed, next_observation=after, reward=reward)
         report["cost"] = cost
         report["counts"] = dict(self._counts)
         breach = self.guard.breach
@@ -489,7 +513,7 @@ def _unpacked(result: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
 
 
 def _read_cost(source: Cost, six: Any, before: Any, action: Any, after: Any, info: Any) -> Any:
-    """The cost of a step as a float where it is one number; what is not is left for the guard to report."""
+    """The cost of a step in the type in which it came, which says how exact it is."""
     if callable(source):
         cost = source(before, action, after, info)
     elif source is None and six is not _ABSENT:
@@ -503,11 +527,7 @@ def _read_cost(source: Cost, six: Any, before: Any, action: Any, after: Any, inf
                 "give cost=<the key in info> or cost=<a function of (observation, action, next_observation, info)>"
             )
         cost = info[key]
-    try:
-        array = np.asarray(cost, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return cost
-    return float(array.item()) if array.size == 1 else cost
+    return cost.reshape(()) if getattr(cost, "size", 0) == 1 and hasattr(cost, "reshape") else cost
 
 
 def _autoreset_mode(env: Any) -> str:

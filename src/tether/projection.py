@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any, Literal
 
-import numpy as np
-
 from tether import _validate
+from tether.ops import NUMPY, Array, Number, Ops, round_off
 
 Norm = Literal["l1", "l2", "linf"]
 NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
 
 
-def length(vector: Any, norm: Norm, xp: Any = np) -> Any:
+def length(vector: Any, norm: Norm, ops: Ops = NUMPY) -> Number:
     """The norm of `vector` over its last axis; the absolute value of a scalar."""
     size = abs(vector)
     if getattr(size, "ndim", 0) == 0:
         return size
     if norm == "l1":
-        return xp.sum(size, axis=-1)
+        return ops.sum(size, axis=-1)
     if norm == "linf":
-        return xp.max(size, axis=-1)
+        return ops.max(size, axis=-1)
     # Scaled by the largest entry, so that neither tiny nor huge deviations are lost.
-    largest = xp.max(size, axis=-1)
-    scale = xp.where(largest > 0.0, largest, 1.0)
-    squares = xp.sum((size / scale[..., None]) ** 2, axis=-1)
-    return largest * xp.sqrt(xp.where(largest > 0.0, squares, 1.0))
+    largest = ops.max(size, axis=-1)
+    scale = ops.where(largest > 0.0, largest, 1.0)
+    squares = ops.sum((size / scale[..., None]) ** 2, axis=-1)
+    return largest * ops.sqrt(ops.where(largest > 0.0, squares, 1.0))
 
 
 def project(
     proposal: Any,
     center: Any,
-    radius: Any,
-    low: Any = None,
-    high: Any = None,
+    radius: Number,
+    low: Number | None = None,
+    high: Number | None = None,
     norm: Norm = "l2",
-    xp: Any = np,
+    ops: Ops = NUMPY,
 ) -> Any:
     """The point nearest to `proposal` (Euclidean) in {||a - center|| <= radius} and {low <= a <= high}.
 
@@ -51,7 +49,7 @@ def project(
         low: Lower bounds of the box, broadcast to [..., n]; None for none.
         high: Upper bounds of the box, broadcast to [..., n]; None for none.
         norm: The norm of the ball: `"l1"`, `"l2"` or `"linf"`. It makes no difference for scalars.
-        xp: Array namespace to compute in.
+        ops: What to compute with.
 
     Returns:
         [..., n] the projection.
@@ -67,81 +65,77 @@ def project(
     low = -math.inf if low is None else low
     high = math.inf if high is None else high
     scalar = getattr(center, "ndim", 0) == 0
-    inward = _epsilon(center) * (8.0 if scalar else 8.0 + center.shape[-1])
-    reach = xp.maximum(radius * (1.0 - inward) - inward * length(center, norm, xp), 0.0)
+    inward = round_off(center) * (8.0 if scalar else 8.0 + center.shape[-1])
+    reach = ops.maximum(radius * (1.0 - inward) - inward * length(center, norm, ops), 0.0)
     if not scalar:
-        reach = xp.asarray(reach)[..., None]
+        reach = ops.asarray(reach)[..., None]
     if scalar or norm == "linf":
-        return xp.minimum(
-            xp.maximum(proposal, xp.maximum(center - reach, low)), xp.minimum(center + reach, high)
+        return ops.minimum(
+            ops.maximum(proposal, ops.maximum(center - reach, low)), ops.minimum(center + reach, high)
         )
     _validate.choice("norm", norm, NORMS)
 
-    wish = xp.minimum(xp.maximum(proposal, low), high)
-    inside = length(wish - center, norm, xp)[..., None] <= reach
+    wish = ops.minimum(ops.maximum(proposal, low), high)
+    inside = length(wish - center, norm, ops)[..., None] <= reach
     # From here on in the orthant of the step: 0 <= taken <= room, as near as possible to `asked`.
     step = proposal - center
-    room = xp.where(step >= 0.0, high - center, center - low)
+    room = ops.where(step >= 0.0, high - center, center - low)
     # Where everything fits the ball there is nothing to shrink; the stand-in keeps gradients finite.
     shrink = _shrink_l1 if norm == "l1" else _shrink_l2
-    reach = xp.where(inside, 0.5, reach)
-    taken = shrink(xp.where(inside, 1.0, abs(step)), room, reach, xp)
+    reach = ops.where(inside, 0.5, reach)
+    taken = shrink(ops.where(inside, 1.0, abs(step)), room, reach, ops)
     # The length can exceed the reach by round-off only; what does is cut.
-    excess = xp.maximum(length(taken, norm, xp)[..., None], reach)
-    taken = taken * xp.where(excess > 0.0, reach / xp.where(excess > 0.0, excess, 1.0), 0.0)
-    boundary = center + xp.where(step >= 0.0, taken, -taken)
-    return xp.where(inside, wish, xp.minimum(xp.maximum(boundary, low), high))
+    excess = ops.maximum(length(taken, norm, ops)[..., None], reach)
+    taken = taken * ops.where(excess > 0.0, reach / ops.where(excess > 0.0, excess, 1.0), 0.0)
+    boundary = center + ops.where(step >= 0.0, taken, -taken)
+    return ops.where(inside, wish, ops.minimum(ops.maximum(boundary, low), high))
 
 
 def nearest_safe(
-    proposal: Any, prior: Any, radius: Any, low: Any, high: Any, norm: Norm, xp: Any = np
-) -> tuple[Any, Any]:
+    proposal: Any, prior: Any, radius: Number, low: Number, high: Number, norm: Norm, ops: Ops = NUMPY
+) -> tuple[Any, Number]:
     """The action to play and its deviation: the projection, or the prior where the proposal is not finite.
 
     Shapes are those of `project`. The deviation is that of the action as rounded, and never exceeds the radius.
     """
-    usable = xp.isfinite(proposal - prior)
+    usable = ops.isfinite(proposal - prior)
     if getattr(prior, "ndim", 0) > 0:
-        usable = xp.all(usable, axis=-1, keepdims=True)
-    action = project(xp.where(usable, proposal, prior), prior, radius, low, high, norm, xp)
-    return action, length(action - prior, norm, xp)
+        usable = ops.all(usable, axis=-1, keepdims=True)
+    action = project(ops.where(usable, proposal, prior), prior, radius, low, high, norm, ops)
+    return action, length(action - prior, norm, ops)
 
 
-def _shrink_l1(asked: Any, room: Any, reach: Any, xp: Any) -> Any:
+def _shrink_l1(asked: Array, room: Array, reach: Array, ops: Ops) -> Array:
     """The z = clip(t - behind, 0, room) with sum(z) = reach, where `behind` is how far an entry is behind the largest.
 
     The sum grows with t, linearly between its kinks; the solution lies after the last kink where it is within reach.
     """
-    behind = xp.max(asked, axis=-1, keepdims=True) - asked
-    kinks = xp.sort(xp.concat([behind, behind + room], axis=-1), axis=-1)
-    taken = xp.minimum(xp.maximum(kinks[..., :, None] - behind[..., None, :], 0.0), room[..., None, :])
-    sums = xp.sum(taken, axis=-1)
-    place = xp.sum(xp.where(sums <= reach, 1, 0), axis=-1, keepdims=True) - 1
-    here = xp.take_along_axis(kinks, place, axis=-1)
-    growing = xp.sum(xp.where((behind <= here) & (here < behind + room), 1.0, 0.0), axis=-1, keepdims=True)
-    beyond = (reach - xp.take_along_axis(sums, place, axis=-1)) / xp.maximum(growing, 1.0)
+    behind = ops.max(asked, axis=-1, keepdims=True) - asked
+    kinks = ops.sort(ops.concat([behind, behind + room], axis=-1), axis=-1)
+    taken = ops.minimum(ops.maximum(kinks[..., :, None] - behind[..., None, :], 0.0), room[..., None, :])
+    sums = ops.sum(taken, axis=-1)
+    place = ops.sum(ops.where(sums <= reach, 1, 0), axis=-1, keepdims=True) - 1
+    here = ops.take_along_axis(kinks, place, axis=-1)
+    growing = ops.sum(ops.where((behind <= here) & (here < behind + room), 1.0, 0.0), axis=-1, keepdims=True)
+    beyond = (reach - ops.take_along_axis(sums, place, axis=-1)) / ops.maximum(growing, 1.0)
     # In this order: `here` may be so much larger than `beyond` that their sum would lose it.
-    return xp.minimum(xp.maximum((here - behind) + beyond, 0.0), room)
+    return ops.minimum(ops.maximum((here - behind) + beyond, 0.0), room)
 
 
-def _shrink_l2(asked: Any, room: Any, reach: Any, xp: Any) -> Any:
+def _shrink_l2(asked: Array, room: Array, reach: Array, ops: Ops) -> Array:
     """The z = min(t * asked, room) with ||z|| = reach.
 
     With the entries sorted by the t at which they meet the box and the first s of them held there, the squared norm
     is held_s + t^2 free_s. That is at least the true one for every s and equal for one: the largest solution is t.
     """
-    asked = asked / xp.max(asked, axis=-1, keepdims=True)
-    meets = xp.where(asked > 0.0, room / xp.where(asked > 0.0, asked, 1.0), math.inf)
-    order = xp.argsort(meets, axis=-1)
-    sorted_room = xp.take_along_axis(xp.minimum(room, 2.0 * reach), order, axis=-1)
-    sorted_asked = xp.take_along_axis(asked, order, axis=-1)
-    held = xp.cumulative_sum(sorted_room**2, axis=-1) - sorted_room**2
-    free = xp.flip(xp.cumulative_sum(xp.flip(sorted_asked, axis=-1) ** 2, axis=-1), axis=-1)
+    asked = asked / ops.max(asked, axis=-1, keepdims=True)
+    meets = ops.where(asked > 0.0, room / ops.where(asked > 0.0, asked, 1.0), math.inf)
+    order = ops.argsort(meets, axis=-1)
+    sorted_room = ops.take_along_axis(ops.minimum(room, 2.0 * reach), order, axis=-1)
+    sorted_asked = ops.take_along_axis(asked, order, axis=-1)
+    held = ops.cumulative_sum(sorted_room**2, axis=-1) - sorted_room**2
+    free = ops.flip(ops.cumulative_sum(ops.flip(sorted_asked, axis=-1) ** 2, axis=-1), axis=-1)
     possible = (reach**2 > held) & (free > 0.0)
-    squared = xp.where(possible, (reach**2 - held) / xp.where(possible, free, 1.0), 1.0)
-    t = xp.max(xp.where(possible, xp.sqrt(squared), 0.0), axis=-1, keepdims=True)
-    return xp.minimum(t * asked, room)
-
-
-def _epsilon(number: Any) -> float:
-    return float(np.finfo(number.dtype).eps) if hasattr(number, "dtype") else sys.float_info.epsilon
+    squared = ops.where(possible, (reach**2 - held) / ops.where(possible, free, 1.0), 1.0)
+    t = ops.max(ops.where(possible, ops.sqrt(squared), 0.0), axis=-1, keepdims=True)
+    return ops.minimum(t * asked, room)

@@ -10,7 +10,7 @@ one round differ by at most p(n) * e after n more rounds, and p(0) = 1.
 
 The past enters the guard only through sums of p-weighted deviations. A perturbation therefore also
 knows how to remember them: `Geometric` in one number, whatever the horizon; `Table` in a vector.
-Every function that takes `xp` is pure and works in any array namespace (see `tether._scalar`).
+Every function that takes `ops` is pure and works on floats, NumPy and JAX arrays (see `tether.ops`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from tether import _validate
+from tether.ops import NUMPY, Array, Number, Ops
 
 
 @dataclass(frozen=True)
@@ -62,39 +63,39 @@ class Geometric:
         """How many units of round-off the evaluation of p can add over the horizon."""
         return horizon * max(self._log_rho, 0.0)
 
-    def empty(self, horizon: int, xp: Any, zero: Any) -> Any:  # noqa: ARG002
+    def empty(self, horizon: int, ops: Ops, zero: Number) -> Number:  # noqa: ARG002
         """The memory before any deviation."""
         return zero
 
-    def remember(self, memory: Any, deviation: Any, xp: Any) -> Any:  # noqa: ARG002
+    def remember(self, memory: Number, deviation: Number, ops: Ops) -> Number:  # noqa: ARG002
         """The memory one round later, after `deviation`."""
         return self.rho * memory + deviation
 
-    def felt(self, memory: Any) -> Any:
+    def felt(self, memory: Number) -> Number:
         """sum_{j<h} p(h-1-j) d_j: the past deviations as they act on the cost of this round."""
         return self.scale * memory
 
-    def reach(self, rounds: Any, xp: Any) -> Any:
+    def reach(self, rounds: Number, ops: Ops) -> Number:
         """sum_{n<rounds} p(n): how long a unit deviation lasts over so many later rounds."""
         if self.rho == 1.0:
             return self.scale * rounds
-        return self.scale * xp.expm1(rounds * self._log_rho) / (self.rho - 1.0)
+        return self.scale * ops.expm1(rounds * self._log_rho) / (self.rho - 1.0)
 
-    def felt_over(self, memory: Any, rounds: Any, xp: Any) -> Any:
+    def felt_over(self, memory: Number, rounds: Number, ops: Ops) -> Number:
         """The past deviations as they act on the costs of this and the following rounds, `rounds` in all."""
-        return memory * self.reach(rounds, xp)
+        return memory * self.reach(rounds, ops)
 
     def least_ratio(
         self,
-        base: Any,
-        slope: Any,
-        immediate: Any,
-        carried: Any,
-        memory: Any,
-        remaining: Any,
+        base: Number,
+        slope: Number,
+        immediate: Number,
+        carried: Number,
+        memory: Number,
+        remaining: Number,
         horizon: int,
-        xp: Any,
-    ) -> Any:
+        ops: Ops,
+    ) -> Number:
         """The smallest of (base + k*slope - carried*felt_over(k)) / (immediate + carried*reach(k-1)), k=1..remaining.
 
         For rho < 1 the numerator is convex in k and the denominator concave, so the ratio falls and then
@@ -102,11 +103,11 @@ class Geometric:
         concave and the denominator convex: the smallest ratio is at an end. Both ends are always looked at.
         """
 
-        def ratio(rounds: Any) -> Any:
-            numerator = base + rounds * slope - carried * self.felt_over(memory, rounds, xp)
-            return numerator / (immediate + carried * self.reach(rounds - 1.0, xp))
+        def ratio(rounds: Number) -> Number:
+            numerator = base + rounds * slope - carried * self.felt_over(memory, rounds, ops)
+            return numerator / (immediate + carried * self.reach(rounds - 1.0, ops))
 
-        least = xp.minimum((base + slope - carried * self.felt(memory)) / immediate, ratio(remaining))
+        least = ops.minimum((base + slope - carried * self.felt(memory)) / immediate, ratio(remaining))
         if self.rho >= 1.0:
             return least
 
@@ -114,19 +115,19 @@ class Geometric:
         pull = scaled_carried * memory
         # Beyond `settled` rounds p has faded to round-off: the ratio only rises, or is flat.
         settled = 2 + math.ceil(math.log(sys.float_info.epsilon * (1.0 - self.rho) / 8.0) / self._log_rho)
-        last = xp.minimum(remaining, settled)
+        last = ops.minimum(remaining, settled)
         low, high = 1.0, last
         for _ in range(min(horizon, settled).bit_length()):
-            middle = xp.floor((low + high) / 2.0)
-            faded = xp.expm1((middle - 1.0) * self._log_rho)
+            middle = ops.floor((low + high) / 2.0)
+            faded = ops.expm1((middle - 1.0) * self._log_rho)
             reached = faded / (self.rho - 1.0)
             weight = 1.0 + faded
             numerator = base + middle * slope - pull * (reached + weight)
             denominator = immediate + scaled_carried * reached
             falls = (slope - pull * self.rho * weight) * denominator < numerator * scaled_carried * weight
-            low = xp.where(falls, middle + 1.0, low)
-            high = xp.where(falls, high, middle)
-        return xp.minimum(least, ratio(xp.minimum(low, last)))
+            low = ops.where(falls, middle + 1.0, low)
+            high = ops.where(falls, high, middle)
+        return ops.minimum(least, ratio(ops.minimum(low, last)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +138,9 @@ class Table:
     the past deviations will be felt as in this round, the next, and so on.
     """
 
-    values: Any
+    values: Array
     """[P + 1] p(0), p(1), ..., p(P-1), and a closing 0."""
-    sums: Any
+    sums: Array
     """[P + 1] sums[k] = p(0) + ... + p(k-1)."""
 
     def __eq__(self, other: object) -> bool:
@@ -164,43 +165,43 @@ class Table:
         """How many units of round-off the evaluation of p can add over the horizon."""
         return float(horizon)
 
-    def empty(self, horizon: int, xp: Any, zero: Any) -> Any:
+    def empty(self, horizon: int, ops: Ops, zero: Number) -> Array:
         """The memory before any deviation."""
-        return xp.zeros(horizon) + zero
+        return ops.zeros(horizon) + zero
 
-    def remember(self, memory: Any, deviation: Any, xp: Any) -> Any:
+    def remember(self, memory: Array, deviation: Number, ops: Ops) -> Array:
         """The memory one round later, after `deviation`."""
-        later = xp.concat([memory[1:], xp.zeros_like(memory[:1])])
-        return later + deviation * xp.asarray(self.values)[: memory.shape[0]]
+        later = ops.concat([memory[1:], ops.zeros_like(memory[:1])])
+        return later + deviation * ops.asarray(self.values)[: memory.shape[0]]
 
-    def felt(self, memory: Any) -> Any:
+    def felt(self, memory: Array) -> Number:
         """sum_{j<h} p(h-1-j) d_j: the past deviations as they act on the cost of this round."""
         return memory[0]
 
-    def reach(self, rounds: Any, xp: Any) -> Any:
+    def reach(self, rounds: Number, ops: Ops) -> Number:
         """sum_{n<rounds} p(n): how long a unit deviation lasts over so many later rounds."""
-        return xp.asarray(self.sums)[xp.asarray(rounds, dtype=xp.int32)]
+        return ops.asarray(self.sums)[ops.asarray(rounds, dtype="int32")]
 
-    def felt_over(self, memory: Any, rounds: Any, xp: Any) -> Any:
+    def felt_over(self, memory: Array, rounds: Number, ops: Ops) -> Number:
         """The past deviations as they act on the costs of this and the following rounds, `rounds` in all."""
-        return xp.sum(xp.where(xp.arange(memory.shape[0]) < rounds, memory, 0.0))
+        return ops.sum(ops.where(ops.arange(memory.shape[0]) < rounds, memory, 0.0))
 
     def least_ratio(
         self,
-        base: Any,
-        slope: Any,
-        immediate: Any,
-        carried: Any,
-        memory: Any,
-        remaining: Any,
+        base: Number,
+        slope: Number,
+        immediate: Number,
+        carried: Number,
+        memory: Array,
+        remaining: Number,
         horizon: int,
-        xp: Any,
-    ) -> Any:
+        ops: Ops,
+    ) -> Number:
         """See `Geometric.least_ratio`; here every k is looked at."""
-        rounds = xp.arange(1, horizon + 1)
-        numerator = base + rounds * slope - carried * xp.cumulative_sum(memory)
-        denominator = immediate + carried * xp.asarray(self.sums)[:horizon]
-        return xp.min(xp.where(rounds <= remaining, numerator / denominator, math.inf))
+        rounds = ops.arange(1, horizon + 1)
+        numerator = base + rounds * slope - carried * ops.cumulative_sum(memory)
+        denominator = immediate + carried * ops.asarray(self.sums)[:horizon]
+        return ops.min(ops.where(rounds <= remaining, numerator / denominator, math.inf))
 
 
 Perturbation = Geometric | Table
@@ -216,7 +217,7 @@ def geometric(rho: float, scale: float = 1.0) -> Geometric:
 
     Example:
         >>> p = geometric(0.5)
-        >>> float(p.reach(3, xp=np))  # p(0) + p(1) + p(2)
+        >>> float(p.reach(3, NUMPY))  # p(0) + p(1) + p(2)
         1.75
     """
     return Geometric(rho, scale)
@@ -230,7 +231,7 @@ def table(values: Sequence[float]) -> Table:
 
     Example:
         >>> p = table([1.0, 1.5, 0.5])  # grows for a round, then fades
-        >>> float(p.reach(3, xp=np))
+        >>> float(p.reach(3, NUMPY))
         3.0
     """
     p = np.asarray(values, dtype=float)
@@ -301,3 +302,43 @@ class Sensitivity:
         L_f = _validate.number("L_f", L_f, minimum=0.0)
         L_pi = _validate.number("L_pi", L_pi, minimum=0.0)
         return cls(immediate=L_c, carried=L_c * (1.0 + L_pi) * L_f, perturbation=p)
+
+    @property
+    def proved(self) -> bool:
+        """Whether the numbers are bounds rather than estimates; the promise holds as far as they do."""
+        return True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings that describe it exactly, fit for JSON."""
+        numbers = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**numbers, "perturbation": self.perturbation.to_dict(), "proved": self.proved}
+
+
+@dataclass(frozen=True)
+class EstimatedSensitivity(Sensitivity):
+    """A `Sensitivity` whose numbers are estimates: the promise holds as far as they do.
+
+    Args:
+        immediate: See `Sensitivity`.
+        carried: See `Sensitivity`.
+        perturbation: See `Sensitivity`.
+        confidence: One-sided confidence of each estimate, before its safety factor.
+        safety: That factor.
+        rows: Rows of the log.
+    """
+
+    confidence: float = 0.95
+    safety: float = 1.0
+    rows: int = 0
+
+    @property
+    def proved(self) -> bool:
+        """Estimates prove nothing."""
+        return False
+
+
+def sensitivity_from_dict(description: dict[str, Any]) -> Sensitivity:
+    """The sensitivity that `to_dict` described; estimates stay estimates."""
+    numbers = dict(description)
+    kind = Sensitivity if numbers.pop("proved") else EstimatedSensitivity
+    return kind(**{**numbers, "perturbation": perturbation_from_dict(numbers["perturbation"])})

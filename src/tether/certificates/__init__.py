@@ -2,29 +2,28 @@
 
 from typing import Any
 
-from tether.certificates.choice import Choice
+from tether.certificates.base import Box, Certificate, Choice, Outcome
 from tether.certificates.cooling import CoolingStructure
 from tether.certificates.falsify import falsify
 from tether.certificates.lipschitz import LipschitzCertificate, LipschitzState, Rule
 from tether.certificates.shadowing import Shadowing
-from tether.certificates.structured import Exposure, Structure, Structured, StructuredState
+from tether.certificates.structure import Bounds, Round, Structure
+from tether.certificates.structured import Structured, StructuredState
 from tether.certificates.systems import STRUCTURES, CarbonStructure, InferenceStructure
 from tether.contract import Contract
 
-Certificate = LipschitzCertificate | Structured
-"""What the guard and the rollout accept."""
-CERTIFICATES = (LipschitzCertificate, Structured)
-
 __all__ = [
-    "CERTIFICATES",
+    "Bounds",
+    "Box",
     "CarbonStructure",
     "Certificate",
     "Choice",
     "CoolingStructure",
-    "Exposure",
     "InferenceStructure",
     "LipschitzCertificate",
     "LipschitzState",
+    "Outcome",
+    "Round",
     "Rule",
     "Shadowing",
     "Structure",

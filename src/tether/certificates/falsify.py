@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tether import _validate
-from tether.certificates.structured import Structure
+from tether.certificates.structure import Structure
 
 EPSILON = float(np.finfo(float).eps)
 ROUNDS = 6

@@ -10,24 +10,29 @@ Notation, with the paper's symbols in brackets. At the start of round h (rounds 
                 this round can ever cost   [Gamma_{h,h}]
     allowance   D, cost units; an action is safe when Gamma * d <= D   (rules `paper` and `released`)
 
-Every method takes an array namespace `xp` and is pure, so that the online guard (plain floats) and
-the compiled rollout (`jax.numpy`) run this same code.
+Every method takes its operations, `ops` (`tether.ops`), and is pure, so that the online guard (plain floats) and the
+compiled rollout (JAX) run this same code. In the words of `tether.certificates.base` the only backup is the prior, the
+account A_h is -S_h, and an action's list of excesses is moved_i - lam*eps.
+
+**Fail closed.** A radius that is not a positive number is 0. A cost, or a sum of what was added up, beyond what the
+number type can be computed with (`ops.limit`) is a breach: sums that overflow would otherwise look like slack.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from tether import _validate
-from tether.certificates.choice import Choice
+from tether.certificates import saved
+from tether.certificates.base import Action, Box, Choice, Observation, Outcome, accepted_cost
 from tether.contract import Contract
-from tether.projection import Norm, nearest_safe
-from tether.sensitivity import Geometric, Sensitivity, perturbation_from_dict
+from tether.ops import FLOATS, NUMPY, Flag, Number, Ops
+from tether.projection import length, nearest_safe
+from tether.sensitivity import Geometric, Sensitivity, sensitivity_from_dict
 
 Rule = Literal["paper", "released", "tight"]
 
@@ -35,17 +40,17 @@ Rule = Literal["paper", "released", "tight"]
 class LipschitzState(NamedTuple):
     """What the certificate remembers between rounds; of fixed size when p is geometric."""
 
-    rounds: Any
+    rounds: Number
     """Number of closed rounds, h - 1."""
-    allowance: Any
+    allowance: Number
     """The paper's D_h, cost units. Rule `tight` does not use it and leaves it at 0."""
-    surplus: Any
+    surplus: Number
     """S_h, cost units."""
     memory: Any
-    """The past deviations as the perturbation function remembers them, action units."""
-    magnitude: Any
+    """The past deviations as the perturbation function remembers them, a number or [H], action units."""
+    magnitude: Number
     """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
-    breached: Any
+    breached: Flag
     """Whether a cost contradicted the contract; from then on only the prior is safe."""
 
 
@@ -53,8 +58,19 @@ class Opened(NamedTuple):
     """A round before the action is known."""
 
     state: LipschitzState
-    radius: Any
+    radius: Number
     """The largest safe deviation, action units."""
+
+
+class Taken(NamedTuple):
+    """What closing a round needs of the action that was played."""
+
+    deviation: Number
+    """||action - prior||, action units."""
+    radius: Number
+    """The largest that was safe, action units."""
+    prior: Action
+    """What the prior would have played."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +83,8 @@ class LipschitzCertificate:
         rule: `"tight"` (default), the largest ball that this knowledge allows; `"released"`, the authors'
             published code; `"paper"`, Corollary 4.2 as printed. All three keep the promise, and for the
             same history their balls are nested: paper within released within tight.
+        resolution: Relative round-off of the costs at the plant, if it is coarser than that of the numbers that the
+            certificate computes with: 1.2e-7 for a plant in float32. `tether.Guard` sees to it by itself.
 
     Example:
         >>> from tether import Contract, Sensitivity, geometric
@@ -77,7 +95,7 @@ class LipschitzCertificate:
         >>> state = certificate.start()
         >>> round(float(certificate.radius(state)), 4)  # 4 units of cost over a sensitivity of 31
         0.129
-        >>> state = certificate.update(state, deviation=0.1, cost=2.0)
+        >>> state = certificate.close(state, deviation=0.1, cost=2.0)
         >>> round(float(certificate.radius(state)), 4)
         0.2165
     """
@@ -85,8 +103,11 @@ class LipschitzCertificate:
     contract: Contract
     bounds: Sensitivity
     rule: Rule = "tight"
+    resolution: float = field(default=0.0, kw_only=True)
 
     feature_names: ClassVar[tuple[str, ...]] = ("allowance", "margin", "carried deviation")
+    backup_names: ClassVar[tuple[str, ...]] = ("prior",)
+    revealed_names: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.contract, Contract):
@@ -95,28 +116,35 @@ class LipschitzCertificate:
             raise TypeError(f"bounds must be a tether.Sensitivity, got {self.bounds!r}")
         _validate.choice("rule", self.rule, get_args(Rule))
         self.bounds.perturbation.check_horizon(self.contract.horizon)
+        _validate.number("resolution", self.resolution, minimum=0.0)
 
     @property
-    def scalar(self) -> bool:
-        """Whether the state is single numbers."""
-        return isinstance(self.bounds.perturbation, Geometric)
+    def online_ops(self) -> Ops:
+        """Single numbers, unless the perturbation function is a table."""
+        return FLOATS if isinstance(self.bounds.perturbation, Geometric) else NUMPY
 
-    def start(self, xp: Any = np, zero: Any = 0.0) -> LipschitzState:
+    def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> LipschitzState:
         """The state before the first round; `zero` carries the number type that later states have."""
         earned = zero + self.contract.earned
-        memory = self.bounds.perturbation.empty(self.contract.horizon, xp, zero)
+        memory = self.bounds.perturbation.empty(self.contract.horizon, ops, zero)
         allowance = zero if self.rule == "tight" else earned
         return LipschitzState(zero, allowance, zero, memory, earned, zero > 0.0)
 
-    def total(self, state: LipschitzState, xp: Any = np) -> Any:
+    def total(self, state: LipschitzState, ops: Ops = NUMPY) -> Number:
         """Gamma_{h,h}, cost per action: all that a unit deviation in the coming round can ever cost."""
         later = self.contract.horizon - state.rounds - 1.0
-        return self.bounds.immediate + self.bounds.carried * self.bounds.perturbation.reach(later, xp)
+        return self.bounds.immediate + self.bounds.carried * self.bounds.perturbation.reach(later, ops)
 
-    def radius(self, state: LipschitzState, xp: Any = np) -> Any:
-        """The largest safe deviation in the coming round, action units; at least 0, rounded inward."""
+    def radius(self, state: LipschitzState, ops: Ops = NUMPY, epsilon: float = 0.0) -> Number:
+        """The largest safe deviation in the coming round, action units; at least 0, rounded inward.
+
+        Args:
+            state: Before the round.
+            ops: What to compute with.
+            epsilon: Relative round-off of what the guard is told, where it is coarser than the computation's.
+        """
         contract, bounds = self.contract, self.bounds
-        unit = self._unit_round_off(state.surplus)
+        unit = self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
         round_off = unit * state.magnitude
         if self.rule == "tight":
             # After k more rounds the prior has paid at least k*eps more and k*b more has been earned.
@@ -128,31 +156,42 @@ class LipschitzCertificate:
                 memory=state.memory,
                 remaining=contract.horizon - state.rounds,
                 horizon=contract.horizon,
-                xp=xp,
+                ops=ops,
             )
         else:
-            radius = (state.allowance - round_off) / self.total(state, xp)
-        return xp.where(state.breached, 0.0, xp.maximum(radius * (1.0 - unit), 0.0))
+            radius = (state.allowance - round_off) / self.total(state, ops)
+        radius = radius * (1.0 - unit)
+        granted = ops.logical_and(radius > 0.0, ops.logical_not(state.breached))
+        return ops.where(granted, radius, 0.0 * state.surplus)
 
-    def margin(self, state: LipschitzState, deviation: Any) -> Any:
+    def margin(self, state: LipschitzState, deviation: Number) -> Number:
         """How far below its bound J_h stays if `deviation` is played now, whatever happens; cost units."""
         contract, bounds = self.contract, self.bounds
         spent = bounds.carried * bounds.perturbation.felt(state.memory) + bounds.immediate * deviation
         return state.surplus + contract.earned + state.rounds * contract.b - spent
 
-    def open(self, state: Any, observation: Any, xp: Any = np) -> Opened:  # noqa: ARG002
-        """Begin a round; the safe ball does not depend on what is seen."""
-        return Opened(state, self.radius(state, xp))
+    def open(
+        self,
+        state: LipschitzState,
+        observation: Observation,  # noqa: ARG002
+        ops: Ops = NUMPY,
+        epsilon: float = 0.0,
+    ) -> Opened:
+        """Begin a round; the safe ball does not depend on what is seen, but on how exactly it is."""
+        return Opened(state, self.radius(state, ops, epsilon))
 
-    def choose(
-        self, opened: Any, proposal: Any, prior: Any, low: Any, high: Any, norm: Norm, xp: Any = np
-    ) -> Choice:
+    def choose(self, opened: Opened, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """The safe action nearest to the proposal; see `tether.projection.nearest_safe`."""
-        action, deviation = nearest_safe(proposal, prior, opened.radius, low, high, norm, xp)
+        action, deviation = nearest_safe(proposal, prior, opened.radius, *box, ops)
+        taken = Taken(deviation, opened.radius, prior)
         margin = self.margin(opened.state, deviation)
-        return Choice(action, deviation, opened.radius, margin, deviation, opened.state.breached)
+        return Choice(action, deviation, opened.radius, margin, 0.0 * deviation, taken, opened.state.breached)
 
-    def features(self, opened: Any, xp: Any = np) -> tuple[Any, ...]:
+    def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Action:  # noqa: ARG002
+        """The prior's action, which is always safe."""
+        return prior
+
+    def features(self, opened: Opened, ops: Ops = NUMPY) -> tuple[Number, ...]:
         """The state as a learner can use it, in a round that was opened: (allowance, margin, carried deviation).
 
         The allowance is what may be spent on this round's deviation, radius * Gamma, cost units; the margin is how far
@@ -160,7 +199,7 @@ class LipschitzCertificate:
         now, action units. Together with the round they determine the safe set of rules `paper` and `released`.
         """
         state = opened.state
-        allowance = opened.radius * self.total(state, xp)
+        allowance = opened.radius * self.total(state, ops)
         return allowance, self.margin(state, 0.0), self.bounds.perturbation.felt(state.memory)
 
     def feature_units(self) -> tuple[float, ...]:
@@ -170,72 +209,94 @@ class LipschitzCertificate:
             return 1.0, 1.0, 1.0
         return earned, earned, earned / float(self.total(self.start()))
 
-    def accepts(self, cost: Any, xp: Any = np) -> Any:
-        """Whether a cost is one that the contract allows at all: finite and not below the floor."""
-        return xp.logical_and(xp.isfinite(cost), cost >= self.contract.cost_floor)
+    def update(
+        self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
+    ) -> LipschitzState:
+        """Close a round. If something else was `applied`, its deviation counts, and more than was safe is a breach."""
+        deviation, breached = taken.deviation, state.breached
+        if outcome.applied is not None:
+            # The largest of the norms: which one the sensitivity is for is not known here.
+            deviation = length(outcome.applied - taken.prior, "l1", ops)
+            breached = ops.logical_or(breached, ops.logical_not(deviation <= taken.radius))
+        return self.close(state._replace(breached=breached), deviation, outcome.cost, ops, outcome.epsilon)
 
-    def update(self, state: Any, deviation: Any, cost: Any, xp: Any = np) -> LipschitzState:
-        """Close a round in which `deviation` was played and `cost` was seen."""
+    def close(
+        self,
+        state: LipschitzState,
+        deviation: Number,
+        cost: Number,
+        ops: Ops = NUMPY,
+        epsilon: float = 0.0,
+    ) -> LipschitzState:
+        """The state after a round in which `deviation` was played and `cost` was seen."""
         contract, bounds = self.contract, self.bounds
         p = bounds.perturbation
-        accepted = self.accepts(cost, xp)
-        cost = xp.where(accepted, cost, contract.cost_floor)
+        accepted, cost = accepted_cost(contract, cost, max(epsilon, self.resolution), ops)
 
         moved = bounds.carried * p.felt(state.memory) + bounds.immediate * deviation
-        floor = xp.maximum(contract.cost_floor, cost - moved)
+        floor = ops.maximum(contract.cost_floor, cost - moved)
         surplus = state.surplus + (1.0 + contract.lam) * floor - cost
-        memory = p.remember(state.memory, deviation, xp)
-        spent = self.total(state, xp) * deviation
+        memory: Any = p.remember(state.memory, deviation, ops)
+        spent = self.total(state, ops) * deviation
         closed = state.rounds + 1.0
 
         allowance = state.allowance
         if self.rule != "tight":
             # The authors' code also counts the b of every past round; Corollary 4.2 as printed does not.
             past = closed * contract.b if self.rule == "released" else 0.0
-            later = bounds.carried * p.felt_over(memory, contract.horizon - closed, xp)
-            allowance = contract.earned + xp.maximum(allowance - spent, surplus - later + past)
+            later = bounds.carried * p.felt_over(memory, contract.horizon - closed, ops)
+            allowance = contract.earned + ops.maximum(allowance - spent, surplus - later + past)
         magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + spent
-        breached = xp.logical_or(state.breached, xp.logical_not(accepted))
+        covered = ops.logical_and(accepted, magnitude <= ops.limit(magnitude))
+        breached = ops.logical_or(state.breached, ops.logical_not(covered))
         return LipschitzState(closed, allowance, surplus, memory, magnitude, breached)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""
-        contract, bounds = self.contract, self.bounds
         return {
             "kind": "lipschitz",
             "rule": self.rule,
-            "contract": {
-                "lam": contract.lam,
-                "b": contract.b,
-                "horizon": contract.horizon,
-                "cost_floor": contract.cost_floor,
-            },
-            "bounds": {
-                "immediate": bounds.immediate,
-                "carried": bounds.carried,
-                "perturbation": bounds.perturbation.to_dict(),
-            },
+            "contract": asdict(self.contract),
+            "bounds": self.bounds.to_dict(),
+            "resolution": self.resolution,
         }
 
     @classmethod
     def from_dict(cls, description: dict[str, Any]) -> LipschitzCertificate:
         """The certificate that `to_dict` described."""
-        bounds = dict(description["bounds"])
-        bounds["perturbation"] = perturbation_from_dict(bounds["perturbation"])
-        return cls(Contract(**description["contract"]), Sensitivity(**bounds), description["rule"])
+        return cls(
+            Contract(**description["contract"]),
+            sensitivity_from_dict(description["bounds"]),
+            description["rule"],
+            resolution=description["resolution"],
+        )
 
-    def restore(self, state: dict[str, Any], taken: Any) -> tuple[LipschitzState, Any]:
-        """The state and the open round's deviation that were saved as plain numbers and lists."""
+    def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[LipschitzState, Taken | None]:
+        """The state and the open round that were saved as plain numbers and lists, checked."""
         restored = LipschitzState(**state)
-        return (restored if self.scalar else restored._replace(memory=np.array(restored.memory))), taken
+        memory = np.asarray(restored.memory, dtype=float)
+        expected = () if self.online_ops is FLOATS else (self.contract.horizon,)
+        saved.require_rounds(restored.rounds, self.contract.horizon)
+        saved.require_numbers("surplus", restored.surplus)
+        saved.require_numbers("allowance", restored.allowance)
+        saved.require_numbers("memory", memory, minimum=0.0, shape=expected)
+        saved.require_numbers("magnitude", restored.magnitude, minimum=self.contract.earned)
+        saved.require_flag("breached", restored.breached)
+        if expected:
+            restored = restored._replace(memory=memory)
+        if taken is None:
+            return restored, None
+        open_round = Taken(taken[0], taken[1], saved.numbers(taken[2]))
+        saved.require_numbers("deviation", open_round.deviation, minimum=0.0)
+        saved.require_numbers("radius", open_round.radius, minimum=open_round.deviation)
+        return restored, open_round
 
-    def _unit_round_off(self, number: Any) -> float:
+    def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic.
 
         It covers the guard's own sums over the horizon, and a plant whose states are up to about 10^5 times larger than
         its costs, so that its costs are differences of large numbers: 1e-9 in float64, 2e-5 in float32.
         """
-        epsilon = float(np.finfo(number.dtype).eps) if hasattr(number, "dtype") else sys.float_info.epsilon
         horizon = self.contract.horizon
         own = epsilon * (4.0 * (horizon + 16.0) + self.bounds.perturbation.round_off_growth(horizon))
         return max(own, math.sqrt(epsilon) / 16.0)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tether import _scalar
-from tether.certificates.structured import Structured, StructuredState, Taken, _numbers
+from tether.certificates import saved
+from tether.certificates.base import Action, Box, Choice, Observation, Outcome
+from tether.certificates.structure import Numbers
+from tether.certificates.structured import Opened, Structured, StructuredState, Taken
+from tether.ops import FLOATS, NUMPY, Array, Flag, Number, Ops
+
+if TYPE_CHECKING:
+    from tether.envs.base import Env
 
 
 class Shadow(NamedTuple):
@@ -17,18 +22,19 @@ class Shadow(NamedTuple):
 
     state: Any
     """Its state, as the environment has it."""
-    known: Any
+    known: Flag
     """Whether it is; once it is not, it never is again in this episode."""
 
 
 class ShadowingState(NamedTuple):
     """What the certificate remembers between rounds: a `StructuredState`, and the prior's state."""
 
-    rounds: Any
-    surplus: Any
-    gaps: tuple[Any, ...]
-    magnitude: Any
-    breached: Any
+    rounds: Number
+    account: Number
+    gaps: Numbers
+    magnitude: Number
+    backup: Number
+    breached: Flag
     shadow: Shadow
 
 
@@ -36,10 +42,10 @@ class Watched(NamedTuple):
     """What closing a round needs, and what replaying it needs too."""
 
     taken: Taken
-    observation: Any
-    """[o] of the own trajectory."""
-    action: Any
-    """What was played."""
+    observation: Array
+    """[o] of the own trajectory, a copy."""
+    action: Action
+    """What was played, a copy."""
     shadow: Shadow
     """Before the round."""
 
@@ -47,14 +53,14 @@ class Watched(NamedTuple):
 class OpenedShadow(NamedTuple):
     """A round that is opened: `tether.certificates.structured.Opened`, and what replaying it needs."""
 
-    seen: tuple[Any, ...]
-    gaps: tuple[Any, ...]
-    slack: Any
-    earned: Any
-    remaining: Any
-    breached: Any
-    epsilon: Any
-    observation: Any
+    seen: Numbers
+    gaps: Numbers
+    slack: Number
+    remaining: Number
+    backup: Number
+    breached: Flag
+    epsilon: float
+    observation: Array
     shadow: Shadow
 
 
@@ -67,10 +73,8 @@ class Shadowing(Structured):
     round begins with the gap itself instead of a bound, and floor_h = c+_h. What comes is as unknown as ever: nothing
     is revealed before an action.
 
-    **Sound.** Conditions (1) to (3) of `tether.certificates.structured` for the structure's own gaps g and floor imply
-    them here. (3) gaps without uncertainty are valid gaps, and c+_h is a valid floor. (1) and (2) c_h - c+_h <= c_h -
-    floor_h; and under the prior t_n never falls when gaps get wider (true of all structures of this package, and of any
-    whose bounds are largest values over everything that the gaps allow), so that t_n(next, gaps known) <= t_n(next, g).
+    **Sound**, because the gaps and the floor are true (`tether.certificates.structured` asks for nothing else): gaps
+    without uncertainty are gaps, and what the prior's plant paid is a floor of what it paid.
 
     **If nothing is revealed**, or what is revealed is not finite, outside `env.limits()`, or does not give the cost
     that was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this
@@ -94,7 +98,7 @@ class Shadowing(Structured):
         >>> guard.observe(3.0, revealed={"efficiency_noise": 0.1, "drop_rate": 0.0})  # 1 of 4 was left
     """
 
-    env: Any
+    env: Env
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,57 +109,63 @@ class Shadowing(Structured):
                 f"{type(self.env).__name__} names no hidden series, so that nothing can be revealed; use Structured"
             )
 
-    def start(self, xp: Any = np, zero: Any = 0.0) -> Any:
+    @property
+    def revealed_names(self) -> tuple[str, ...]:
+        """What the environment hides until a round is over."""
+        return tuple(self.env.hidden)
+
+    def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> Any:
         """The state before the first round, in which the prior's state is the own one, whatever that is."""
         initial = self.env.initial()
         state = initial._make(
             zero + np.asarray(entry) if np.ndim(entry) else zero + entry for entry in initial
         )
-        return ShadowingState(*super().start(xp, zero), Shadow(state, zero <= 0.0))
+        return ShadowingState(*super().start(ops, zero), Shadow(state, zero <= 0.0))
 
-    def open(self, state: Any, observation: Any, xp: Any = np) -> Any:
+    def open(self, state: Any, observation: Observation, ops: Ops = NUMPY, epsilon: float = 0.0) -> Any:
         """Begin a round with what is seen; the gaps are those to the prior's state if that is known."""
-        opened = super().open(state, observation, xp)
-        arrays = xp
-        if xp is _scalar:
-            arrays, observation = np, np.asarray(observation, dtype=float)
+        opened = super().open(state, observation, ops, epsilon)
+        arrays = ops
+        if ops is FLOATS or ops is NUMPY:
+            # A copy: whoever owns the observation may overwrite it before the round is over.
+            arrays, observation = NUMPY, np.array(observation, dtype=float)
         own, drawn = self.env.shown(observation)
         first = state.rounds <= 0.0
         prior = own._make(arrays.where(first, *pair) for pair in zip(own, state.shadow.state, strict=True))
         prior_seen = self.system.read(self.env.observe(prior, drawn))
-        if xp is _scalar:
+        if ops is FLOATS:
             prior_seen = tuple(float(each) for each in prior_seen)
-        known = self.system.apart(opened.seen, prior_seen, xp)
-        gaps = tuple(xp.where(state.shadow.known, *pair) for pair in zip(known, opened.gaps, strict=True))
+        known = self.system.gaps_between(opened.seen, prior_seen, ops)
+        gaps = tuple(ops.where(state.shadow.known, *pair) for pair in zip(known, opened.gaps, strict=True))
         shadow = Shadow(prior, state.shadow.known)
         return OpenedShadow(*opened._replace(gaps=gaps), observation, shadow)
 
-    def choose(self, opened: Any, *arguments: Any, **named: Any) -> Any:
+    def choose(self, opened: Any, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """See `Structured.choose`."""
-        choice = super().choose(opened, *arguments, **named)
-        return choice._replace(taken=Watched(choice.taken, opened.observation, choice.action, opened.shadow))
+        choice = super().choose(Opened(*opened[:7]), proposal, prior, box, ops)
+        played = choice.action if ops is not NUMPY else np.array(choice.action)
+        return choice._replace(taken=Watched(choice.taken, opened.observation, played, opened.shadow))
 
-    def update(
-        self, state: Any, taken: Any, cost: Any, xp: Any = np, revealed: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Close a round in which an action was `taken`, `cost` was seen and the hidden series were `revealed`."""
-        before, shadow = StructuredState(*state[:5]), taken.shadow
+    def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
+        """Close a round, in which the hidden series may have been revealed."""
+        before, shadow, revealed = StructuredState(*state[:6]), taken.shadow, outcome.revealed
         if revealed is None:
-            lost = Shadow(shadow.state, xp.logical_and(shadow.known, False))
-            return ShadowingState(*self._closed(before, taken.taken, cost, 0.0, xp), lost)
+            lost = Shadow(shadow.state, ops.logical_and(shadow.known, False))
+            return ShadowingState(*self.close(before, taken.taken, outcome, 0.0, ops), lost)
         own, drawn = self.env.shown(taken.observation)
         drawn = {**drawn, **revealed}
-        wish = self.env.prior(self.env.observe(shadow.state, drawn))
-        replayed = self.env.step(shadow.state, drawn, wish)
+        replayed = self.env.step(shadow.state, drawn, self.env.prior(self.env.observe(shadow.state, drawn)))
         explained = self.env.step(own, drawn, taken.action).cost
-        off = taken.taken.epsilon**0.5 * (self.system.scale + abs(cost))
-        usable = xp.logical_and(abs(explained - cost) <= off, shadow.known)  # neither is true of a NaN
+        off = max(taken.taken.epsilon, outcome.epsilon) ** 0.5 * (self.system.scale + abs(outcome.cost))
+        usable = ops.logical_and(
+            abs(explained - outcome.cost) <= off, shadow.known
+        )  # neither is true of a NaN
         for name, (low, high) in self.env.limits().items():
             if name in revealed:
                 inside = (revealed[name] >= low) & (revealed[name] <= high)
-                usable = xp.logical_and(usable, inside.all())
-        paid = xp.where(usable, replayed.cost, 0.0)
-        closed = self._closed(before, taken.taken, cost, paid, xp)
+                usable = ops.logical_and(usable, ops.all(inside) if ops is not FLOATS else bool(inside.all()))
+        paid = ops.where(usable, replayed.cost, 0.0)
+        closed = self.close(before, taken.taken, outcome, paid, ops)
         return ShadowingState(*closed, Shadow(replayed.state, usable))
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,16 +176,20 @@ class Shadowing(Structured):
             "env": {"class": type(self.env).__name__, **vars(self.env)},
         }
 
-    def restore(self, state: dict[str, Any], taken: Any) -> tuple[Any, Any]:
+    def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[Any, Any]:
         """The state and the open round that were saved as plain numbers and lists."""
-        inner, shadow = dict(state), state["shadow"]
-        del inner["shadow"]
+        inner = {name: value for name, value in state.items() if name != "shadow"}
+        restored: Any
         restored, inner_taken = super().restore(inner, None if taken is None else taken[0])
         watched = None
         if taken is not None:
-            action = np.array(taken[2]) if isinstance(taken[2], list) else taken[2]
-            watched = Watched(inner_taken, np.array(taken[1]), action, self._shadow(taken[3]))  # type: ignore[arg-type]
-        return ShadowingState(*restored, self._shadow(shadow)), watched
+            action = saved.numbers(taken[2])
+            watched = Watched(inner_taken, np.array(taken[1], dtype=float), action, self._shadow(taken[3]))
+        return ShadowingState(*restored, self._shadow(state["shadow"])), watched
 
-    def _shadow(self, saved: Any) -> Shadow:
-        return Shadow(self.env.initial()._make(_numbers(saved[0])), saved[1])
+    def _shadow(self, given: Any) -> Shadow:
+        initial = self.env.initial()
+        saved.require_flag("shadow known", given[1])
+        for each, like in zip(given[0], initial, strict=True):
+            saved.require_numbers("shadow state", each, shape=np.shape(like))
+        return Shadow(initial._make(saved.numbers(each) for each in given[0]), given[1])

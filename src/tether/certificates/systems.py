@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from tether import _validate
 from tether.certificates.cooling import CoolingStructure
-from tether.certificates.structured import Exposure, Structure
+from tether.certificates.structure import Bounds, Numbers, Round, Structure
+from tether.ops import Flag, Number, Ops
 
 
 @dataclass(frozen=True)
@@ -18,31 +19,52 @@ class CarbonStructure(Structure):
     With q = x + mu, a = q/eta - s (s > 0 is less than the prior, s < 0 more), m = -n1 in [-nu, nu], n2 in [0, d] and
     kappa = m/eta - n2,
 
-        own       y  = kappa x  + (m/eta) mu + (eta - m) s,       x'  = clip(y)  to [0, cap]
-        prior's   y+ = kappa x+ + (m/eta) mu,                     x+' = clip(y+)
+        own       y  = kappa x  + (m/eta) mu + (eta - m) s = q - (eta - m) a - n2 x,       x'  = clip(y)  to [0, cap]
+        prior's   y+ = kappa x+ + (m/eta) mu,                                              x+' = clip(y+)
 
-    and the cost is phi(x') = x'^2 + x' + 1. Write r = nu/eta, rho = max(r, d) < 1, M for the largest demand and G for
-    y - y+ = kappa (x - x+) + (eta - m) s. Clipping keeps the order and makes no gap larger. A cost is above the
-    prior's by w(x', x' - x+') with w(X, z) = phi(X) - phi(X - z) = z (2 X - z + 1), which grows with X, and with z up
-    to X; so if x' <= X and x' - x+' <= z <= X, the difference is at most w(X, z). (What is cut at the cap only makes
-    x' smaller.)
+    and the cost is phi(x') = x'^2 + x' + 1. Write r = nu/eta, rho = max(r, d) < 1, and M for the largest demand.
 
-    *Noise that helps*, m <= 0: then y+ <= 0, so x+' = 0; and a >= 0 means eta s <= q, so that y <= (m/eta) q - m s +
-    eta s <= eta s. That is at most the outcome of m = 0, n2 = 0 with x = x+. From here on m is in [0, nu].
+    *This round.* The excess is F = phi(x') - (1 + lam) phi(x+'), to be maximised over m, n2 and x+ in [x - e+, x + e-].
+    It falls with x+', so that for kappa >= 0 x+ = x - e+ is the worst and for kappa <= 0 x+ = x + e-. Cutting x' at the
+    cap makes F smaller only, so y is not cut there, and F <= phi(cap) - (1 + lam). Where y <= 0, F <= -lam.
 
-    *The chain.* Let E = max(e+, (d/rho) e-). Under the prior, s = 0 and -d <= kappa <= r, so e+' <= max(r e+, d e-) <=
-    rho E and (d/rho) e-' <= (d/rho) max(r e-, d e+) <= rho E; and x' <= r (x + M) <= rho (x + M). So k rounds after a
-    round that ended at x' <= X with E' <= g, a cost is at most phi(Y_k) - phi(Y_k - rho^k g) above the prior's, where
-    Y_k = rho^k X + M (rho + ... + rho^k), if g <= X + M so that all the arguments are at least 0; else X is raised to
-    g - M. With w written out, this and the same for the round itself (k = 0, where g <= X) add
-    up to closed forms,
+    For m <= 0, y+ <= 0, so x+' = 0, and y is largest at m = 0, n2 = 0, where x+' = 0 too. So m in [0, nu] is enough.
+    There y and y+ are linear in (m, n2), and F(y, y+) has no stationary point with y > 0, as its derivative by y is
+    2 y + 1 > 0: its maximum over a polygon on which the same x+ is the worst lies on an edge (if y and y+ do not
+    determine (m, n2), they are constant along a line, which meets an edge). On an edge it is a parabola: largest at an
+    end, or at its vertex if it bends down. The edges:
+
+        kappa >= 0, x+ = x - e+ (then y+ >= 0):     n2 = 0, m in [0, nu];     n2 = d, m in [d eta, nu] if d < r;
+                                                    m = nu, n2 in [0, min(d, r)];     and kappa = 0.
+        kappa <= 0, x+ = x + e-:                    n2 = d, m in [0, min(nu, d eta)];     m = nu, n2 in [r, d] if d > r;
+                                                    kappa = 0; and m = 0, where y+ <= 0.
+        on kappa = 0, y+ = (m/eta) mu whatever x+ is:   m in [0, min(nu, d eta)], n2 = m/eta.
+
+    Where y+ < 0 it is cut to 0 and F = phi(y) - (1 + lam), which rises with y: over that part of the polygon y is largest
+    at a corner: (0, 0), which is an end of the first edge, (0, d), where it is less, or the place where the line y+ = 0
+    leaves the polygon: (m_0, d) with m_0 = d eta x+ / (x+ + mu), or (nu, r (x+ + mu) / x+). So the edge n2 = d begins
+    at m_0, and the edge m = nu ends there.
+
+    *The backup* `clear` spends (x + mu) / (eta - nu), which leaves no backlog whatever the noise is. From the round in
+    which it is played on the own cost is phi(0) = 1 and an excess at most 1 - (1 + lam) = -lam <= 0. So with it T_n <= T_0
+    = max F for every n: nothing but this round counts, and no larger safe set is possible. It needs that much energy:
+    (X + M) / (eta - nu) <= high for the largest backlog X that this round can leave; if not, it has no bound (infinite).
+
+    *The prior as backup* matters where energy is limited. Let G = y - y+ = kappa (x - x+) + (eta - m) s. Clipping keeps
+    the order and makes no gap larger. A cost is above the prior's by w(x', x' - x+') with w(X, z) = phi(X) - phi(X - z) =
+    z (2 X - z + 1), which grows with X, and with z up to X; so if x' <= X and x' - x+' <= z <= X, the difference is at
+    most w(X, z). Noise that helps, m <= 0, leads to at most the outcome of m = 0, n2 = 0 with x = x+, as above.
+
+    Let E = max(e+, (d/rho) e-). Under the prior, s = 0 and -d <= kappa <= r, so e+' <= max(r e+, d e-) <= rho E and
+    (d/rho) e-' <= (d/rho) max(r e-, d e+) <= rho E; and x' <= r (x + M) <= rho (x + M). So k rounds after a round that
+    ended at x' <= X with E' <= g, a cost is at most phi(Y_k) - phi(Y_k - rho^k g) above the prior's, where Y_k = rho^k X
+    + M (rho + ... + rho^k), if g <= X + M so that all the arguments are at least 0; else X is raised to g - M. With w
+    written out, this and the same for the round itself (k = 0, where g <= X) add up to closed forms,
 
         total_n(X, g) = g ((2 X - g) alpha_n + beta_n),         alpha_n = sum_{k<=n} rho^2k,
         later_n(X, g) = total_n(X, g) - total_0(X, g),          beta_n = sum_{k<=n} rho^k (1 + 2 M (rho + ... + rho^k)),
 
-    increasing in X, and in g up to X (total) or X + M (later, since beta_n - 1 >= 2 M (alpha_n - 1)).
-
-    *This round.* The outcomes for m in [0, nu] are of three kinds.
+    increasing in X, and in g up to X (total) or X + M (later, since beta_n - 1 >= 2 M (alpha_n - 1)). For m in [0, nu]:
 
     (A) kappa >= 0, or x >= x+: y and G are largest for n2 = 0 and x - x+ = e+, X(m) = q - (eta - m) a and D(m) =
     (m/eta) e+ + (eta - m) s, where D(m) <= X(m) because e+ <= x. A_n = max over m of total_n(X(m), D(m)), a product
@@ -57,7 +79,9 @@ class CarbonStructure(Structure):
     e- + mu). (With m < 0 the prior's backlog is 0 and nothing is below it.) The own cost is then the smaller one. It
     can turn into a positive gap later: C_n = later_n(X(nu), (d/rho) e-').
 
-        t_n = max(A_n, B_n, t_0 + C_n),    t_0 = max(A_0, B_0, 0),    n = 0 .. K-1, and n = infinity for the last.
+        t_n = max(A_n, B_n, t_0 + C_n),    t_0 = max(A_0, B_0, 0),    n = 0 .. K-1, and n = infinity for the last,
+
+    bound c_h - c+_h + ... + c_{h+n} - c+_{h+n}, and as c+ >= 1, T_n = t_n - (n + 1) lam; T_0 = max F is no larger.
 
     *After the cost is seen*, x' is known. For 0 < x' < cap, (m, n2) lies on the segment m a - n2 x = x' - eta s. G is
     linear on it, so e+' is the largest value at its two ends, for x - x+ = e+ and -e-; and at most x', which is all
@@ -65,25 +89,13 @@ class CarbonStructure(Structure):
     segment is the lower edge of what is possible, m a - n2 x >= cap - eta s. For x - x+ = e+ G is largest for n2 = 0,
     so at the segment's end or at (nu, 0), which is looked at too. For x - x+ = -e- it is largest for the largest n2:
     on the segment, or for n2 = d and m up to nu, where it falls with m unless s < -e-/eta; but then G < (d - 1) e- <=
-    0 at (nu, d). And x' = 0 leaves no gap above. floor = phi(x' - e+').
-
-    *Consistency.* For each (m, n2) on the segment (or beyond it, at the cap) x' <= y <= X(m) and G <= D(m), or x' <=
-    X_B and G <= g_B, so phi(x') - floor + later_{n+1}(x', e+') = total_{n+1}(x', e+') <= max(A_{n+1}, B_{n+1}); if m <
-    0 is possible, x' <= eta s = X(0) = D(0). The next t_n under the prior, s = 0 and gaps e+' <= x' and e-', are terms
-    of the chain: A_n = total_n(r q', r e+') and B_n <= total_n(rho q', min(d e-', rho q')) are at most later_{n+1}(x',
-    E') with E' = max(e+', (d/rho) e-') cut to x' + M; in t_0 + C_n the first is at most the chain's term for k = 1
-    and, as (d/rho) e-'' <= rho E', C_n at most the sum of those for k = 2 .. n+1. So the next t_n are at most the
-    larger of later_{n+1}(x', e+') and later_{n+1}(x', (d/rho) e-') <= C_{n+1}; and phi(x') - floor <= t_0. Conditions
-    (1) and (2) of `tether.certificates.structured` follow.
-
-    *Where it is not sharp.* While the own backlog is below the prior's by z the prior pays at least z more, which is
-    not credited: e- is a bound, and with e- = 0 it pays nothing. So an error of a few per cent in e- alone cannot
-    break the promise unless what d e- costs later is many times e- (see `tether attack`).
+    0 at (nu, d). And x' = 0 leaves no gap above. floor = phi(x' - e+'). e-' is what was said before the cost was seen.
     """
 
     kind: ClassVar[str] = "carbon"
+    backups: ClassVar[tuple[str, ...]] = ("clear",)
     terms: ClassVar[int] = 2
-    """K: from there on every later round is counted at once."""
+    """K: with the prior as backup, from there on every later round is counted at once."""
 
     efficiency: float
     """eta, mean work per unit of energy."""
@@ -125,120 +137,136 @@ class CarbonStructure(Structure):
         """The cost of leaving the largest demand undone."""
         return self.demand_max**2 + self.demand_max + 1.0
 
-    def start(self, zero: Any) -> tuple[Any, ...]:
+    def start(self, zero: Number) -> Numbers:
         """(e+, e-)."""
         return zero, zero
 
-    def read(self, observation: Any) -> tuple[Any, ...]:
+    def read(self, observation: Any) -> Numbers:
         """(x, mu) of an observation (mu, C, a, x, ...)."""
         return observation[3], observation[0]
 
-    def admits(self, seen: tuple[Any, ...], xp: Any) -> Any:
+    def admits(self, seen: Numbers, ops: Ops) -> Flag:
         """Whether backlog and demand are in their ranges; a NaN is not."""
         x, mu = seen
-        inside = xp.logical_and(x >= 0.0, x <= self.backlog_max)
-        return xp.logical_and(inside, xp.logical_and(mu >= 0.0, mu <= self.demand_max))
+        inside = ops.logical_and(x >= 0.0, x <= self.backlog_max)
+        return ops.logical_and(inside, ops.logical_and(mu >= 0.0, mu <= self.demand_max))
 
-    def agrees(self, seen: tuple[Any, ...], prior: Any, epsilon: Any, xp: Any) -> Any:  # noqa: ARG002
+    def agrees(self, seen: Numbers, prior: Number, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
         """Whether the prior clears backlog and demand at the mean efficiency."""
-        return abs(self.efficiency * prior - (seen[0] + seen[1])) <= 64.0 * epsilon * (
-            1.0 + seen[0] + seen[1]
-        )
+        off = abs(self.efficiency * prior - (seen[0] + seen[1]))
+        return off <= 64.0 * epsilon * (1.0 + seen[0] + seen[1])
 
-    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+    def gaps_between(self, seen: Numbers, prior_seen: Numbers, ops: Ops) -> Numbers:
         """(e+, e-)."""
         above = seen[0] - prior_seen[0]
-        return xp.maximum(above, 0.0), xp.maximum(-above, 0.0)
+        return ops.maximum(above, 0.0), ops.maximum(-above, 0.0)
 
-    def refine(
-        self,
-        gaps: tuple[Any, ...],
-        seen: tuple[Any, ...],
-        epsilon: Any,  # noqa: ARG002
-        xp: Any,
-    ) -> tuple[Any, ...]:
+    def refine(self, gaps: Numbers, seen: Numbers, epsilon: Number, ops: Ops) -> Numbers:  # noqa: ARG002
         """The prior's backlog is between 0 and the cap."""
         above, below = gaps
-        return xp.minimum(above, seen[0]), xp.minimum(below, self.backlog_max - seen[0])
+        return ops.minimum(above, seen[0]), ops.minimum(below, self.backlog_max - seen[0])
 
-    def exposure(
-        self,
-        gaps: tuple[Any, ...],
-        seen: tuple[Any, ...],
-        prior: Any,  # noqa: ARG002
-        action: Any,
-        xp: Any,
-    ) -> Exposure:
-        """See the class's documentation; s is counted from what the prior ought to play, however `prior` is rounded."""
-        above, below = gaps
-        x, mu = seen
+    def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+        """With unlimited energy `clear` allows all that the prior does."""
+        return (1,) if high == math.inf else (0, 1)
+
+    def backup(self, plan: int, now: Round, ops: Ops) -> Number:  # noqa: ARG002
+        """`clear`: what leaves no backlog at the lowest efficiency, rounded up."""
+        x, mu = now.seen
+        return ops.clip(_UP * (x + mu) / (self.efficiency - self.efficiency_noise_max), now.low, now.high)
+
+    def bounds(self, now: Round, action: Number, plan: int, ops: Ops) -> Bounds:
+        """See the class's documentation; s is counted from what the prior ought to play, however it is rounded."""
+        above, below = now.gaps
+        x, mu = now.seen
         eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
-        r, rho = nu / eta, self._rho
         work = x + mu
         less = work / eta - action
+        worst = ops.maximum(work - (eta - nu) * action, 0.0)
+        r = nu / eta
+        # (C): the largest e-'
+        under = ops.maximum(
+            ops.maximum(r * below, max(d - r, 0.0) * above) - (eta - nu) * less, d * above - eta * less
+        )
+        under = ops.minimum(ops.maximum(under, 0.0), r * (work + below))
+        most = ops.minimum(worst, self.backlog_max)
+        excess = self._excess(now, action, ops)
+        if plan == 0:
+            totals = (excess, *self._prior_totals(now, action, less, under, ops))
+        else:
+            affordable = (most + self.demand_max) * _UP <= (eta - nu) * now.high
+            totals = (ops.where(affordable, excess, math.inf),)
+        return Bounds(totals, most * most + most + 1.0, (x, mu, action, less, above, below, under))
+
+    def _excess(self, now: Round, action: Number, ops: Ops) -> Number:
+        """The largest F; see the class's documentation."""
+        (above, below), (x, mu) = now.gaps, now.seen
+        eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
+        r, flip = nu / eta, min(nu, d * eta)
+        least, largest = x - above, x + below  # of the prior's backlog
+
+        def own(m: Number, n2: Number) -> Number:
+            return (x + mu) - (eta - m) * action - n2 * x
+
+        def prior(m: Number, n2: Number, backlog: Number) -> Number:
+            return m / eta * (backlog + mu) - n2 * backlog
+
+        def edge(backlog: Number, m_0: Number, drop_0: Number, m_1: Number, drop_1: Number) -> Number:
+            return _largest_excess(
+                (own(m_0, drop_0), prior(m_0, drop_0, backlog)),
+                (own(m_1, drop_1), prior(m_1, drop_1, backlog)),
+                now.lam,
+                ops,
+            )
+
+        found = [
+            edge(least, 0.0, 0.0, nu, 0.0),
+            edge(least, nu, 0.0, nu, min(d, r)),
+            edge(least, 0.0, 0.0, flip, flip / eta),
+        ]
+        if d < r:
+            found.append(edge(least, flip, d, nu, d))
+        if d > 0.0:
+            some = largest + mu > 0.0
+            turn = ops.minimum(d * eta * largest / ops.where(some, largest + mu, 1.0), flip)
+            found.append(edge(largest, turn, d, flip, d))
+        if d > r:
+            some = largest > 0.0
+            end = r * (largest + mu) / ops.where(some, largest, 1.0)
+            found.append(edge(largest, nu, r, nu, ops.where(some, ops.minimum(end, d), d)))
+        cap = self.backlog_max
+        excess = ops.minimum(ops.largest(found), cap * cap + cap - now.lam)
+        return ops.maximum(excess, -now.lam)
+
+    def _prior_totals(
+        self, now: Round, action: Number, less: Number, under: Number, ops: Ops
+    ) -> tuple[Number, ...]:
+        """T_1, ..., T_K with the prior as backup: (A), (B) and (C) of the class's documentation."""
+        (above, below), (x, mu) = now.gaps, now.seen
+        eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
+        work = x + mu
         # (A) at m = 0 and m = nu
-        gap_0, gap_1 = eta * less, r * above + (eta - nu) * less
+        gap_0, gap_1 = eta * less, nu / eta * above + (eta - nu) * less
         reach_0, reach_1 = work - eta * action, work - (eta - nu) * action
         # (B) at m = 0 and m = least(nu, d eta)
         flip = min(nu, d * eta)
-        reach_b = xp.maximum(xp.maximum(eta * less, flip / eta * mu + (eta - flip) * less), 0.0)
-        gap_b = xp.maximum(d * below + xp.maximum(eta * less, (eta - flip) * less), 0.0)
-        gap_b = xp.where(below > 0.0, xp.minimum(gap_b, reach_b), 0.0)
+        reach_b = ops.maximum(ops.maximum(eta * less, flip / eta * mu + (eta - flip) * less), 0.0)
+        gap_b = ops.maximum(d * below + ops.maximum(eta * less, (eta - flip) * less), 0.0)
+        gap_b = ops.where(below > 0.0, ops.minimum(gap_b, reach_b), 0.0)
         # (C)
-        under = xp.maximum(
-            xp.maximum(r * below, max(d - r, 0.0) * above) - (eta - nu) * less, d * above - eta * less
-        )
-        under = xp.minimum(xp.maximum(under, 0.0), r * (work + below))
-        worst = xp.maximum(reach_1, 0.0)
-        hidden = d / max(rho, 1e-300) * under
-        raised = xp.maximum(worst, hidden - self.demand_max)
+        hidden = d / max(self._rho, 1e-300) * under
+        raised = ops.maximum(ops.maximum(reach_1, 0.0), hidden - self.demand_max)
 
-        totals: list[Any] = []
+        totals: list[Number] = []
         for alpha, beta in self._sums():
             first, second = (2.0 * reach_0 - gap_0) * alpha + beta, (2.0 * reach_1 - gap_1) * alpha + beta
-            total = _largest_product(gap_0, gap_1, first, second, xp)
-            total = xp.maximum(total, gap_b * ((2.0 * reach_b - gap_b) * alpha + beta))
+            total = _largest_product(gap_0, gap_1, first, second, ops)
+            total = ops.maximum(total, gap_b * ((2.0 * reach_b - gap_b) * alpha + beta))
             if totals:
                 later = hidden * ((2.0 * raised - hidden) * (alpha - 1.0) + (beta - 1.0))
-                total = xp.maximum(total, totals[0] + later)
+                total = ops.maximum(total, totals[0] + later)
             totals.append(total)
-        most = xp.minimum(worst, self.backlog_max)
-        return Exposure(tuple(totals), most * most + most + 1.0, (x, mu, action, less, above, below, under))
-
-    def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
-        """See the class's documentation; the segment is widened by what round-off can do to its place."""
-        x, mu, action, less, above, below, under = step
-        eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
-        left = 0.5 * (xp.sqrt(xp.maximum(4.0 * cost - 3.0, 1.0)) - 1.0)
-        off = 64.0 * epsilon * (1.0 + x + mu + left + abs(eta * less))
-        # So small that `off` over it covers every m and n2, and no smaller, for the sake of derivatives.
-        tiny = 64.0 * epsilon / (1.0 + nu)
-        spent, behind = xp.maximum(action, tiny), xp.maximum(x, tiny)
-        # One end of the segment has n2 = 0, the other the largest n2 that goes with an m up to nu.
-        least = (left - off - eta * less) / spent
-        least_m = xp.minimum(xp.maximum(least, 0.0), nu)
-        largest_m = xp.minimum(xp.maximum((left - off + d * x - eta * less) / spent, 0.0), nu)
-        line = eta * less + largest_m * action - left
-        drops = [xp.minimum(xp.maximum((line + sign * off) / behind, 0.0), d) for sign in (-2.0, 2.0)]
-        edge = xp.where(left >= self.backlog_max - off, nu, least_m)  # the cap may hide any larger m
-        gap = 0.0 * left
-        # G grows with m by no more than the work, as e+ <= x, but falls with it as fast as e- over the work is large:
-        # so both m are rounded down.
-        for m, n2 in ((least_m, 0.0), (edge, 0.0), (largest_m, drops[0]), (largest_m, drops[1])):
-            factor = m / eta - n2
-            apart = xp.maximum(factor * above, -factor * below)
-            gap = xp.maximum(gap, apart + (eta - m) * less)
-        gap = xp.where(least < 0.0, left, xp.minimum(gap, left))
-        floor = left - gap
-        return floor * floor + floor + 1.0, (gap, under)
-
-    def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:  # noqa: ARG002
-        """(e+, e-)."""
-        return gaps[0], gaps[1]
-
-    def unfelt(self, above: Any, below: Any) -> tuple[Any, ...]:
-        """(e+, e-)."""
-        return above, below
+        return tuple(total - (n + 1) * now.lam for n, total in enumerate(totals))[1:]
 
     def _sums(self) -> list[tuple[float, float]]:
         """(alpha_n, beta_n) for n = 0 .. K-1 and for n = infinity."""
@@ -252,6 +280,41 @@ class CarbonStructure(Structure):
         alpha = 1.0 / (1.0 - rho**2)
         beta = 1.0 / (1.0 - rho) + 2.0 * self.demand_max * rho / (1.0 - rho) * (1.0 / (1.0 - rho) - alpha)
         return [*sums, (alpha, beta)]
+
+    def close(self, step: Numbers, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Numbers]:
+        """See the class's documentation; the segment is widened by what round-off can do to its place."""
+        x, mu, action, less, above, below, under = step
+        eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
+        left = 0.5 * (ops.sqrt(ops.maximum(4.0 * cost - 3.0, 1.0)) - 1.0)
+        off = 64.0 * epsilon * (1.0 + x + mu + left + abs(eta * less))
+        # So small that `off` over it covers every m and n2, and no smaller, for the sake of derivatives.
+        tiny = 64.0 * epsilon / (1.0 + nu)
+        spent, behind = ops.maximum(action, tiny), ops.maximum(x, tiny)
+        # One end of the segment has n2 = 0, the other the largest n2 that goes with an m up to nu.
+        least = (left - off - eta * less) / spent
+        least_m = ops.minimum(ops.maximum(least, 0.0), nu)
+        largest_m = ops.minimum(ops.maximum((left - off + d * x - eta * less) / spent, 0.0), nu)
+        line = eta * less + largest_m * action - left
+        drops = [ops.minimum(ops.maximum((line + sign * off) / behind, 0.0), d) for sign in (-2.0, 2.0)]
+        edge = ops.where(left >= self.backlog_max - off, nu, least_m)  # the cap may hide any larger m
+        gap = 0.0 * left
+        # G grows with m by no more than the work, as e+ <= x, but falls with it as fast as e- over the work is large:
+        # so both m are rounded down.
+        for m, n2 in ((least_m, 0.0), (edge, 0.0), (largest_m, drops[0]), (largest_m, drops[1])):
+            factor = m / eta - n2
+            apart = ops.maximum(factor * above, -factor * below)
+            gap = ops.maximum(gap, apart + (eta - m) * less)
+        gap = ops.where(least < 0.0, left, ops.minimum(gap, left))
+        floor = left - gap
+        return floor * floor + floor + 1.0, (gap, under)
+
+    def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
+        """(e+, e-)."""
+        return gaps[0], gaps[1]
+
+    def gaps_from_features(self, above: Number, below: Number) -> Numbers:
+        """(e+, e-)."""
+        return above, below
 
 
 @dataclass(frozen=True)
@@ -275,30 +338,30 @@ class InferenceStructure(Structure):
     is no charge. So a gap is used up by the shortfall that it causes. W does not depend on pi(x): dev - rise is a -
     pi(x + e).
 
-    *Now.* The shortfall is at most Z_a = [a - x - w e_h]^+, the prior's, on whatever charge x+ >= 0, at most Z_h =
-    [min(mu - w e_h, s + (v - w) e_h)]^+ in this round and Z = s + (1 - w/v) (M - s) in any (s cut to M). With u = z -
-    z+ <= min(W, Z_a) and z+ <= min(Z_h, Z_a - u)
+    *This round.* The excess is F = ([z]^+)^2 - (1 + lam) ([z+]^+)^2 with z = v_a a - x - g and z+ = v_a p - x+ - g, where
+    g = v_e e_h and p = pi(x+). As x+ - v_a pi(x+) never falls with x+, F is largest for the largest x+, x + e; from here
+    on x+ and p are those. In (v_a, g), z and z+ are linear, and F has no stationary point with z > 0: its maximum over
+    the box is on one of the four edges. There it is a parabola where z+ > 0, and rises with z where z+ <= 0: so the ends of
+    each edge, the place where z+ = 0 and the parabola's vertex if it bends down are enough. Where z <= 0, F <= 0.
 
-        c - c+ = u (u + 2 z+) <= P(u) := u (u + 2 min(Z_h, Z_a - u)),  which grows with u:  t_0 = P(min(W, Z_a)).
+    *The backup* `idle` runs nothing. Whatever the battery holds, it never has to buy: from the round in which it is
+    played on no excess is above 0, and T_n <= T_0 for every n: no larger safe set is possible. It needs low <= 0.
 
-    *Later*, under the prior, z + z+ <= 2 Z, and all the u to come add up to at most the gap W - u that is left. So
-
-        t_1 = max over u of P(u) + 2 Z (W - u) = max(2 Z W, P(v) + 2 Z (W - v)),   v = min(W, [Z_a - Z_h]^+),
-
-    for every n >= 1: below Z_a - Z_h the function is convex in u, above it falls because Z_h <= Z.
+    *The prior as backup*, where something has to run. The prior's own shortfall, on whatever charge x+ >= 0, is at most Z =
+    s + (1 - w/v) (M - s) in any round (s cut to M). Under the prior the own one is no larger than that either, as its
+    charge is not negative. So later rounds have c - c+ = (z - z+)(z + z+) <= 2 Z (z - z+), and the z - z+ of all of them
+    add up to at most the gap that is left, W less what this round has used; F with u = z - z+ in this round adds up with
+    that to at most T_0 + 2 Z W for any lam >= 0.
 
     *After the cost is seen* z is known. If z > W the prior has bought at least z - W > 0, its battery is empty,
     and no gap is left. If z <= W: either the prior bought something, and no gap is left, or u = z, and W - z is
     left. In both cases
 
         floor = ([z - W]^+)^2,     e' = [W - z]^+.
-
-    *Consistency.* (1) c - floor is W (W + 2 (z - W)) for z > W, where z - W <= min(Z_h, Z_a - W), hence at most
-    P(W); or z^2 <= P(z). (2) c - floor + 2 Z e' is that with u = min(W, z), so at most t_1. And under the prior
-    in the next round W <= e' and Z_a <= Z_h (x' >= 0), so that v = 0 and t_0 <= 2 Z_a W <= t_1 = 2 Z W <= 2 Z e'.
     """
 
     kind: ClassVar[str] = "inference"
+    backups: ClassVar[tuple[str, ...]] = ("idle",)
 
     action_max: float
     """Largest action."""
@@ -345,79 +408,77 @@ class InferenceStructure(Structure):
         slack = min(self.slack, self.demand_max)
         return 2.0 * (slack + (1.0 - self.charge_rate_min / self.charge_rate) * (self.demand_max - slack))
 
-    def start(self, zero: Any) -> tuple[Any, ...]:
+    def start(self, zero: Number) -> Numbers:
         """(e,)."""
         return (zero,)
 
-    def read(self, observation: Any) -> tuple[Any, ...]:
+    def read(self, observation: Any) -> Numbers:
         """(x, mu, renewables) of an observation (mu, e_h, a, x, ...)."""
         return observation[3], observation[0], observation[1]
 
-    def admits(self, seen: tuple[Any, ...], xp: Any) -> Any:
+    def admits(self, seen: Numbers, ops: Ops) -> Flag:
         """Whether charge, demand and renewables are in their ranges; a NaN is not."""
         x, mu, renewables = seen
-        inside = xp.logical_and(x >= 0.0, x <= self.capacity)
-        possible = xp.logical_and(mu >= 0.0, mu <= self.demand_max)
-        return xp.logical_and(xp.logical_and(inside, possible), xp.isfinite(renewables) & (renewables >= 0.0))
+        inside = ops.logical_and(x >= 0.0, x <= self.capacity)
+        possible = ops.logical_and(mu >= 0.0, mu <= self.demand_max)
+        known = ops.logical_and(ops.isfinite(renewables), renewables >= 0.0)
+        return ops.logical_and(ops.logical_and(inside, possible), known)
 
-    def agrees(self, seen: tuple[Any, ...], prior: Any, epsilon: Any, xp: Any) -> Any:
+    def agrees(self, seen: Numbers, prior: Number, epsilon: Number, ops: Ops) -> Flag:
         """Whether the prior meets the demand, or spends what it has and the slack if that is less."""
         x, mu, renewables = seen
-        off = abs(prior - xp.minimum(mu, x + self.charge_rate * renewables + self.slack))
+        off = abs(prior - ops.minimum(mu, x + self.charge_rate * renewables + self.slack))
         return off <= 64.0 * epsilon * (1.0 + x + mu + renewables)
 
-    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
+    def gaps_between(self, seen: Numbers, prior_seen: Numbers, ops: Ops) -> Numbers:
         """(e,)."""
-        return (xp.maximum(prior_seen[0] - seen[0], 0.0),)
+        return (ops.maximum(prior_seen[0] - seen[0], 0.0),)
 
-    def refine(
-        self,
-        gaps: tuple[Any, ...],
-        seen: tuple[Any, ...],
-        epsilon: Any,  # noqa: ARG002
-        xp: Any,
-    ) -> tuple[Any, ...]:
+    def refine(self, gaps: Numbers, seen: Numbers, epsilon: Number, ops: Ops) -> Numbers:  # noqa: ARG002
         """The prior's battery holds no more than its capacity."""
-        return (xp.minimum(gaps[0], self.capacity - seen[0]),)
+        return (ops.minimum(gaps[0], self.capacity - seen[0]),)
 
-    def exposure(
-        self,
-        gaps: tuple[Any, ...],
-        seen: tuple[Any, ...],
-        prior: Any,  # noqa: ARG002
-        action: Any,
-        xp: Any,
-    ) -> Exposure:
+    def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+        """Where nothing has to run, `idle` allows all that the prior does."""
+        return (1,) if low <= 0.0 else (0,)
+
+    def backup(self, plan: int, now: Round, ops: Ops) -> Number:  # noqa: ARG002
+        """`idle`: nothing runs."""
+        return 0.0 * now.seen[0]
+
+    def bounds(self, now: Round, action: Number, plan: int, ops: Ops) -> Bounds:
         """See the class's documentation."""
-        (gap,) = gaps
-        x, mu, renewables = seen
-        with_gap = xp.minimum(mu, x + gap + self.charge_rate * renewables + self.slack)
-        more = action - with_gap
-        budget = xp.maximum(gap + xp.maximum(self.discharge_rate_min * more, more), 0.0)
-        charged = self.charge_rate_min * renewables
-        short = xp.maximum(action - x - charged, 0.0)
-        overestimated = (self.charge_rate - self.charge_rate_min) * renewables
-        short_prior = xp.maximum(xp.minimum(mu - charged, self.slack + overestimated), 0.0)
+        (gap,), (x, mu, renewables) = now.gaps, now.seen
+        largest = x + gap
+        prior = ops.minimum(mu, largest + self.charge_rate * renewables + self.slack)
+        more = action - prior
+        budget = ops.maximum(gap + ops.maximum(self.discharge_rate_min * more, more), 0.0)
+        rates, charged = (self.discharge_rate_min, 1.0), (self.charge_rate_min * renewables, renewables)
 
-        def at_most(used: Any) -> Any:
-            return used * (used + 2.0 * xp.minimum(short_prior, short - used))
+        def point(v_a: Number, charge: Number) -> tuple[Number, Number]:
+            return v_a * action - x - charge, v_a * prior - largest - charge
 
-        now = at_most(xp.minimum(budget, short))
-        turn = xp.minimum(budget, xp.maximum(short - short_prior, 0.0))
-        total = xp.maximum(self._price * budget, at_most(turn) + self._price * (budget - turn))
-        return Exposure((now, total), short * short, (budget,))
+        corners = [point(rates[0], charged[0]), point(rates[1], charged[0])]
+        corners += [point(rates[1], charged[1]), point(rates[0], charged[1])]
+        found = []
+        for first, second in zip(corners, corners[1:] + corners[:1], strict=True):
+            found.append(_largest_square_excess(first, second, now.lam, ops))
+        excess = ops.maximum(ops.largest(found), 0.0)
+        totals = (excess,) if plan else (excess, excess + self._price * budget)
+        short = ops.maximum(corners[1][0], 0.0)
+        return Bounds(totals, short * short, (budget,))
 
-    def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
+    def close(self, step: Numbers, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Numbers]:
         """See the class's documentation; the shortfall is rounded down."""
         (budget,) = step
-        short = _root(cost, xp) * (1.0 - 8.0 * epsilon)
-        return xp.maximum(short - budget, 0.0) ** 2, (xp.maximum(budget - short, 0.0),)
+        short = _root(cost, ops) * (1.0 - 8.0 * epsilon)
+        return ops.maximum(short - budget, 0.0) ** 2, (ops.maximum(budget - short, 0.0),)
 
-    def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:  # noqa: ARG002
+    def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
         """(0, e)."""
         return 0.0 * gaps[0], gaps[0]
 
-    def unfelt(self, above: Any, below: Any) -> tuple[Any, ...]:  # noqa: ARG002
+    def gaps_from_features(self, above: Number, below: Number) -> Numbers:  # noqa: ARG002
         """(e,)."""
         return (below,)
 
@@ -428,7 +489,57 @@ STRUCTURES: dict[str, type[Any]] = {
 """The structures by their `kind`."""
 
 
-def _largest_product(first_0: Any, first_1: Any, second_0: Any, second_1: Any, xp: Any) -> Any:
+_UP = 1.0 + 1e-12
+"""Rounds up by more than round-off of float64."""
+
+
+def _largest_excess(
+    first: tuple[Number, Number], second: tuple[Number, Number], lam: Number, ops: Ops
+) -> Number:
+    """The largest phi(y) - (1 + lam) phi(y+) on the line between two points (y, y+) whose y+ are not negative.
+
+    Along the line, place t in [0, 1], it is a parabola; its vertex counts if it bends down. Where y < 0, phi(0) counts.
+    """
+    (own, prior), (own_1, prior_1) = first, second
+    rise, prior_rise = own_1 - own, prior_1 - prior
+
+    def value(own: Number, prior: Number) -> Number:
+        own, prior = ops.maximum(own, 0.0), ops.maximum(prior, 0.0)
+        return own * own + own + 1.0 - (1.0 + lam) * (prior * prior + prior + 1.0)
+
+    bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
+    slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
+    falls = bend < 0.0
+    place = ops.where(falls, -slope / ops.where(falls, 2.0 * bend, 1.0), 0.0)
+    place = ops.clip(place, 0.0, 1.0)
+    ends = ops.maximum(value(own, prior), value(own_1, prior_1))
+    return ops.maximum(ends, value(own + place * rise, prior + place * prior_rise))
+
+
+def _largest_square_excess(
+    first: tuple[Number, Number], second: tuple[Number, Number], lam: Number, ops: Ops
+) -> Number:
+    """The largest ([z]^+)^2 - (1 + lam) ([z+]^+)^2 on the line between two points (z, z+)."""
+    (own, prior), (own_1, prior_1) = first, second
+    rise, prior_rise = own_1 - own, prior_1 - prior
+
+    def value(place: Number) -> Number:
+        short = ops.maximum(own + place * rise, 0.0)
+        prior_short = ops.maximum(prior + place * prior_rise, 0.0)
+        return short * short - (1.0 + lam) * prior_short * prior_short
+
+    bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
+    slope = rise * own - (1.0 + lam) * prior_rise * prior
+    falls, moves = bend < 0.0, abs(prior_rise) > 0.0
+    vertex = ops.where(falls, -slope / ops.where(falls, bend, 1.0), 0.0)
+    crossing = ops.where(moves, -prior / ops.where(moves, prior_rise, 1.0), 0.0)
+    places = [0.0 * own, 0.0 * own + 1.0, ops.clip(vertex, 0.0, 1.0), ops.clip(crossing, 0.0, 1.0)]
+    return ops.largest([value(place) for place in places])
+
+
+def _largest_product(
+    first_0: Number, first_1: Number, second_0: Number, second_1: Number, ops: Ops
+) -> Number:
     """The largest product of two linear functions on [0, 1], given by their values at the ends, and at least 0.
 
     Where the first is negative nothing is counted; where it is not, the second must be positive.
@@ -436,14 +547,14 @@ def _largest_product(first_0: Any, first_1: Any, second_0: Any, second_1: Any, x
     rise, other = first_1 - first_0, second_1 - second_0
     bend = rise * other
     falls = bend < 0.0
-    place = -(first_0 * other + second_0 * rise) / xp.where(falls, 2.0 * bend, 1.0)
-    place = xp.where(falls, xp.minimum(xp.maximum(place, 0.0), 1.0), 0.0)
-    inside = xp.maximum(first_0 + place * rise, 0.0) * (second_0 + place * other)
-    ends = xp.maximum(xp.maximum(first_0, 0.0) * second_0, xp.maximum(first_1, 0.0) * second_1)
-    return xp.maximum(xp.maximum(ends, inside), 0.0)
+    place = -(first_0 * other + second_0 * rise) / ops.where(falls, 2.0 * bend, 1.0)
+    place = ops.where(falls, ops.clip(place, 0.0, 1.0), 0.0)
+    inside = ops.maximum(first_0 + place * rise, 0.0) * (second_0 + place * other)
+    ends = ops.maximum(ops.maximum(first_0, 0.0) * second_0, ops.maximum(first_1, 0.0) * second_1)
+    return ops.maximum(ops.maximum(ends, inside), 0.0)
 
 
-def _root(value: Any, xp: Any) -> Any:
+def _root(value: Number, ops: Ops) -> Number:
     """The square root, with a finite derivative at 0."""
     positive = value > 0.0
-    return xp.where(positive, xp.sqrt(xp.where(positive, value, 1.0)), 0.0)
+    return ops.where(positive, ops.sqrt(ops.where(positive, value, 1.0)), 0.0)

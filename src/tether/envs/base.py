@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from tether.certificates.structured import Structure
+from tether.certificates.structure import Structure
 from tether.contract import Contract
 from tether.data.episodes import Episodes
 from tether.monitor import Ranges

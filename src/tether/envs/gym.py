@@ -56,7 +56,8 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
     in). So the prior can be replayed afterwards on exactly what was drawn:
     `tether.rollout(env.system, env.system.prior, env.episodes[indices])`.
 
-    `step` reports in `info`: `cost`; `prior_action`, what the prior would have played in the same state;
+    `step` reports in `info`: `cost`; `revealed`, the hidden series of the round, for a certificate that replays the
+    prior (`tether.certificates.Shadowing`); `prior_action`, what the prior would have played in the same state;
     `episode_index`; `round`, counted from 1; with a contract also `cumulative_cost` and `bound`, from the prior
     replayed alongside.
 
@@ -172,7 +173,8 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
         if not np.all(np.isfinite(played)):
             raise ValueError(f"an action must be finite, got {action!r}")
         prior_action = self.prior(self._observation)
-        state, reward, cost = self.system.step(self._state, self._drawn(), self._unboxed(played))
+        drawn = self._drawn()
+        state, reward, cost = self.system.step(self._state, drawn, self._unboxed(played))
         replayed = self._replay() if self._replays else math.nan
 
         before = self._rounds[-1].cumulative_cost if self._rounds else 0.0
@@ -186,6 +188,7 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
             "prior_action": prior_action.copy(),
             "episode_index": self._episode,
             "round": len(self._rounds),
+            "revealed": {name: np.array(drawn[name]) for name in self.system.hidden},
         }
         if self.contract is not None:
             info["cumulative_cost"] = record.cumulative_cost

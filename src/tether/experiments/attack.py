@@ -14,19 +14,20 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tether.audit import audit
 from tether.certificates import Certificate, LipschitzCertificate, Shadowing, Structured
-from tether.certificates.structured import Exposure, Structure
+from tether.certificates.structure import Bounds, Structure
 from tether.contract import Contract
 from tether.data import Episodes
 from tether.envs import Carbon, Cooling, Env, Inference
 from tether.envs.base import namespace
 from tether.learn.rollout import Precision, rollout
+from tether.ops import Ops
 
 Array = NDArray[np.float64]
 
@@ -35,11 +36,11 @@ BATCH = 10_000
 NAN, INFINITE = -1e30, 1e30
 """Script values that stand for what is not a number and for infinity."""
 BOUNDS: Mapping[str, tuple[str, ...]] = {
-    "carbon": ("now", "later", "floor", "above", "below"),
-    "inference": ("now", "later", "floor", "below"),
+    "carbon": ("now", "floor", "above", "below"),
+    "inference": ("now", "floor", "below"),
     "cooling": ("now", "later", "floor", "above", "below"),
 }
-"""By a structure's kind, the bounds that `Loosened` can loosen."""
+"""By a structure's kind, the bounds that count in its system."""
 
 
 @cache
@@ -68,90 +69,45 @@ def systems(kind: str) -> dict[str, Env]:
     return {name: dataclasses.replace(env, context=("script",)) for name, env in chosen.items()}
 
 
-@dataclass(frozen=True)
-class Loosened(Structure):
-    """A structure of which one bound claims too much: divided by `factor`, or times it for the floor."""
+@cache
+def loosened(exact: Structure, bound: str, factor: float = 1.05) -> Structure:
+    """The structure with one bound that claims too much, by the share by which `factor` exceeds 1.
 
-    kind: ClassVar[str] = "loosened"
+    Args:
+        exact: The true one, a dataclass.
+        bound: One of `BOUNDS`: `now` is T_0, `later` the other T_n, `above` and `below` are gaps, `floor` is the floor.
+        factor: The floor is multiplied by it; a bound or gap falls by 1 - 1/factor of its size.
+    """
+    share = 1.0 - 1.0 / factor
+    kind: Any = type(exact)
 
-    exact: Structure
-    bound: str
-    """One of `BOUNDS`: `now` is t_0, `later` the other t_n, `above` and `below` are gaps."""
-    factor: float = 1.05
+    class Loosened(kind):  # type: ignore[misc]
+        """See `loosened`."""
 
-    @property
-    def entries(self) -> int:  # type: ignore[override]
-        """As it was."""
-        return self.exact.entries
+        def refine(self, gaps: Any, seen: Any, epsilon: Any, ops: Ops) -> Any:
+            """With a gap too small; a gap may be negative."""
+            refined = super().refine(gaps, seen, epsilon, ops)
+            above, below = (share * (bound == name) for name in ("above", "below"))
+            shares = {1: (below,), 2: (above, below), 4: (above, below, above, below)}[len(refined)]
+            return tuple(gap - each * abs(gap) for gap, each in zip(refined, shares, strict=True))
 
-    @property
-    def scalar(self) -> bool:  # type: ignore[override]
-        """As it was."""
-        return self.exact.scalar
+        def bounds(self, now: Any, action: Any, plan: int, ops: Ops) -> Bounds:
+            """With this round's or the later bounds too small."""
+            found: Bounds = super().bounds(now, action, plan, ops)
+            first, *rest = found.totals
+            if bound == "now":
+                first = first - share * abs(first)
+            if bound == "later":
+                rest = [each - share * abs(each) for each in rest]
+            return found._replace(totals=(first, *rest))
 
-    @property
-    def low(self) -> Any:
-        """As it was."""
-        return self.exact.low
+        def close(self, step: Any, cost: Any, epsilon: Any, ops: Ops) -> Any:
+            """With the floor too large."""
+            floor, gaps = super().close(step, cost, epsilon, ops)
+            return (floor * factor if bound == "floor" else floor), gaps
 
-    @property
-    def high(self) -> Any:
-        """As it was."""
-        return self.exact.high
-
-    @property
-    def scale(self) -> float:
-        """As it was."""
-        return self.exact.scale
-
-    def start(self, zero: Any) -> tuple[Any, ...]:
-        """As it was."""
-        return self.exact.start(zero)
-
-    def read(self, observation: Any) -> tuple[Any, ...]:
-        """As it was."""
-        return self.exact.read(observation)
-
-    def admits(self, seen: tuple[Any, ...], xp: Any) -> Any:
-        """As it was."""
-        return self.exact.admits(seen, xp)
-
-    def agrees(self, seen: tuple[Any, ...], prior: Any, epsilon: Any, xp: Any) -> Any:
-        """As it was."""
-        return self.exact.agrees(seen, prior, epsilon, xp)
-
-    def apart(self, seen: tuple[Any, ...], prior_seen: tuple[Any, ...], xp: Any) -> tuple[Any, ...]:
-        """As it was."""
-        return self.exact.apart(seen, prior_seen, xp)
-
-    def refine(self, gaps: tuple[Any, ...], seen: tuple[Any, ...], epsilon: Any, xp: Any) -> tuple[Any, ...]:
-        """With a gap too small, if that is the bound; a gap may be negative."""
-        refined = self.exact.refine(gaps, seen, epsilon, xp)
-        share = 1.0 - 1.0 / self.factor
-        above, below = (share * (self.bound == name) for name in ("above", "below"))
-        shares = {1: (below,), 2: (above, below), 4: (above, below, above, below)}[len(refined)]
-        return tuple(gap - each * abs(gap) for gap, each in zip(refined, shares, strict=True))
-
-    def felt(self, gaps: tuple[Any, ...], xp: Any) -> tuple[Any, Any]:
-        """As it was."""
-        return self.exact.felt(gaps, xp)
-
-    def exposure(
-        self, gaps: tuple[Any, ...], seen: tuple[Any, ...], prior: Any, action: Any, xp: Any
-    ) -> Exposure:
-        """With `now` or `later` too small, if that is the bound."""
-        exact = self.exact.exposure(gaps, seen, prior, action, xp)
-        first, *rest = exact.totals
-        if self.bound == "now":
-            first = first / self.factor
-        if self.bound == "later":
-            rest = [each / self.factor for each in rest]
-        return exact._replace(totals=(first, *rest))
-
-    def close(self, step: tuple[Any, ...], cost: Any, epsilon: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
-        """With the floor too large, if that is the bound."""
-        floor, gaps = self.exact.close(step, cost, epsilon, xp)
-        return (floor * self.factor if self.bound == "floor" else floor), gaps
+    changed: Structure = Loosened(**{each.name: getattr(exact, each.name) for each in dataclasses.fields(kind)})
+    return changed
 
 
 @dataclass(frozen=True)
@@ -181,7 +137,7 @@ def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor:
         return LipschitzCertificate(contract, env.sensitivity)
     if kind == "shadowing":
         return Shadowing(contract, env.structure, env)
-    return Structured(contract, env.structure if loosen is None else Loosened(env.structure, loosen, factor))
+    return Structured(contract, env.structure if loosen is None else loosened(env.structure, loosen, factor))
 
 
 def attack(

@@ -143,12 +143,12 @@ def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, Sy
 def _structured(env: Env, loosen: str | None) -> Structured:
     """The system's structure; with `loosen`, one that claims 5 % too much of that bound."""
     from tether.certificates import Structured
-    from tether.experiments.attack import BOUNDS, Loosened
+    from tether.experiments.attack import BOUNDS, loosened
 
     structure = env.structure
     if loosen is not None:
         _validate.choice("--loosen", loosen, BOUNDS[structure.kind])
-        structure = Loosened(structure, loosen)
+        structure = loosened(structure, loosen)
     return Structured(env.contract(0.0, 0.0), structure)
 
 

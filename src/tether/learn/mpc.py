@@ -5,10 +5,10 @@ forecast and the disturbances at their means, it looks for the deviations from t
 actions that
 
     maximise    the expected reward of rounds h..H, by the system's own `step`,
-    subject to  (*) of `tether.certificates.structured` in each of these rounds, by the certificate itself:
-                t_n <= S_i + (n + 1) (lam*eps + b) + (i - 1) b      for i = h..H and every n,
+    subject to  (**) of `tether.certificates.structured` in each of these rounds, by the certificate itself:
+                A_i + T_n <= (i + n) b      for i = h..H, every n and some backup,
 
-and proposes the first action. S_h and the gaps are what the guard has, read from its features; S_i, i > h, follow from
+and proposes the first action. A_h and the gaps are what the guard has, read from its features; A_i, i > h, follow from
 the planned costs and from the floors under the prior's that would be certified then. So the plan is subject to what
 the guard will allow, which is less than the promise: the promise would let it count the prior's true costs, which
 nobody will see. The guard stays outside and certifies what is proposed, so a plan that is wrong, or was not solved
@@ -16,7 +16,7 @@ well, costs reward, never the promise.
 
 The solver is an augmented Lagrangian with Adam inside, a fixed number of steps. What is left of each constraint is
 divided by the slack that a round earns, so that one set of numbers serves every (lam, b). The plan starts with the
-prior's actions, for which (*) holds.
+prior's actions.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ import numpy as np
 import optax
 
 from tether import _validate
-from tether.certificates import Structured
+from tether.certificates import Box, Outcome, Structured
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
 from tether.guard import Guard
-from tether.learn import trees as _trees  # noqa: F401  (registers certificates as PyTrees)
+from tether.learn.trees import as_tree
+from tether.ops import jax_ops
 from tether.policy import with_features
 
 FORECAST = "_forecast"
@@ -51,7 +52,7 @@ class Plan(NamedTuple):
     reward: Any
     """Expected sum of the rounds left."""
     left: Any
-    """[P, n] what (*) leaves in each round, expected, in units of the slack that a round earns."""
+    """[P] what (**) leaves in each round, expected, in units of the slack that a round earns."""
 
 
 class PlanningPolicy(eqx.Module):
@@ -114,7 +115,7 @@ class PlanningPolicy(eqx.Module):
         self.disturbances = {name: episodes[name].mean(axis=(0, 1)) for name in env.hidden}
         self.env = env
         # Arrays, so that another (lam, b) compiles nothing anew.
-        self.certificate = jax.tree.map(np.float64, certificate)
+        self.certificate = jax.tree.map(np.float64, as_tree(certificate))
         self.updates = _validate.count("updates", updates)
         self.steps = _validate.count("steps", steps)
         self.rate = np.float64(_validate.number("rate", rate, above=0.0))
@@ -203,19 +204,20 @@ class _Problem:
         return observation, prior, jnp.clip(prior + deviation, self.env.low + OFF_THE_EDGE, self.env.high)
 
     def foresee(self, deviations: Any) -> tuple[Any, Any]:
-        """(expected reward, [P, n] what (*) leaves, in units of what a round earns)."""
+        """(expected reward, [P] what (**) leaves, in units of what a round earns)."""
         env, certificate = self.env, self.certificate
+        ops, box = jax_ops(), Box(env.low, env.high, env.norm)
         unit = jnp.maximum(certificate.contract.earned, 1e-3)
 
         def play(carry: Any, each: Any) -> Any:
             state, memory = carry
             drawn, deviation, index = each
             observation, prior, action = self.act(state, drawn, deviation)
-            opened = certificate.open(memory, observation, jnp)
-            slacks, taken = certificate.take(opened, prior, action, jnp)
+            opened = certificate.open(memory, observation, ops)
+            slack = certificate.slack(opened, prior, action, box, ops)
+            taken = certificate.take(opened, prior, action, box, ops)
             state, reward, cost = env.step(state, drawn, action)
-            memory = certificate.update(memory, taken, cost, jnp)
-            slack = jnp.stack(slacks)
+            memory = certificate.update(memory, taken, Outcome(cost), ops)
             binds = (index < self.remaining) & jnp.isfinite(slack)
             reward = jnp.where(index < self.remaining, reward, 0.0)
             # A constraint that does not bind has something left.

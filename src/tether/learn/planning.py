@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 from tether import _validate
 from tether.certificates import LipschitzCertificate
 from tether.certificates.lipschitz import LipschitzState
-from tether.learn import trees as _trees  # noqa: F401  (registers certificates as PyTrees)
+from tether.learn.trees import as_tree
+from tether.ops import jax_ops
 from tether.projection import nearest_safe
 from tether.run import Run
 from tether.sensitivity import Geometric
@@ -228,7 +229,7 @@ def prepare(
         _check_system(system, certificate, {name: np.asarray(values) for name, values in grid.items()})
         sizes, lows, highs = _axes(system, certificate, resolution, grid)
         # Arrays, so that another (lam, b) compiles nothing anew; NumPy's, which keep their precision outside of here.
-        numbers = jax.tree.map(lambda number: np.asarray(number, dtype=float), certificate)
+        numbers = jax.tree.map(lambda number: np.asarray(number, dtype=float), as_tree(certificate))
         tables = _tabulate(system, resolution, sizes, numbers, lows, highs)
         return Problem(system, resolution, sizes, numbers, lows, highs, tables)
 
@@ -330,7 +331,7 @@ def _guard_state(
     certificate: LipschitzCertificate, closed: Any, coordinates: Sequence[Any]
 ) -> LipschitzState:
     """The inverse of `_coordinates` before round closed + 1; no round-off has been collected."""
-    start = certificate.start(jnp, jnp.zeros(()))
+    start = certificate.start(jax_ops(), jnp.zeros(()))
     past = 0.0 if certificate.rule == "paper" else closed * certificate.contract.b
     allowance = start.allowance if certificate.rule == "tight" else coordinates[2]
     return LipschitzState(
@@ -461,10 +462,10 @@ def guarded_decision(
     if certificate is None:
         action = jnp.clip(proposal, *system.actions)
         return action, jnp.asarray(system.cost(at, state, action), dtype=float), None
-    radius = certificate.radius(guard, jnp)
-    action, deviation = nearest_safe(proposal, prior, radius, *system.actions, "l2", jnp)
+    radius = certificate.radius(guard, jax_ops())
+    action, deviation = nearest_safe(proposal, prior, radius, *system.actions, "l2", jax_ops())
     cost = jnp.asarray(system.cost(at, state, action), dtype=float)
-    return action, cost, certificate.update(guard, deviation, cost, jnp)
+    return action, cost, certificate.close(guard, deviation, cost, jax_ops())
 
 
 @eqx.filter_jit
@@ -605,7 +606,7 @@ def evaluate_policy(problem: Problem, greedy: Any, theta: Any) -> Any:
 
 def _at_start(problem: Problem, values: Any) -> Any:
     """The value [B] at the initial state, of values [n_x, n_g, B] before the first round."""
-    start = None if problem.certificate is None else problem.certificate.start(jnp, jnp.zeros(()))
+    start = None if problem.certificate is None else problem.certificate.start(jax_ops(), jnp.zeros(()))
     state = jnp.asarray(problem.system.initial, dtype=float)
     return interpolate(problem, values, 0, state, start)
 
@@ -731,7 +732,7 @@ def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, imposed:
         )
         return (arrived[draw], after, next_states(system, at, prior_state, trusted)[draw]), seen
 
-    start = None if certificate is None else certificate.start(jnp, jnp.zeros(()))
+    start = None if certificate is None else certificate.start(jax_ops(), jnp.zeros(()))
     initial = jnp.asarray(system.initial, dtype=float)
     imposed = jnp.full(system.horizon, -1) if imposed is None else imposed
     inputs = (rounds_of(system), values[1:], draws, imposed)

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether import _validate
-from tether.certificates import Certificate, Shadowing
+from tether.certificates.base import Box, Certificate, Outcome
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
-from tether.learn import trees as _trees  # noqa: F401  (registers certificates as PyTrees)
+from tether.learn.trees import as_tree
+from tether.ops import jax_ops
 from tether.projection import length
 from tether.run import Run
 
@@ -46,8 +47,8 @@ def rollout(
             attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` is
             called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`.
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
-        certificate: The guard's certificate; None to play unguarded (actions are clipped to the box). To a
-            `tether.certificates.Shadowing` one the hidden series are revealed after each round.
+        certificate: The guard's certificate; None to play unguarded (actions are clipped to the box). What its
+            `revealed_names` asks for is revealed after each round.
         seed: Seed of the keys that the policy gets, a different one each round of each episode.
         precision: Floating-point type of the computation. Audits that claim the promise use float64.
         record: `"all"` fields of the `Run`, or `"outcomes"`: rewards and costs only, for very large batches.
@@ -81,7 +82,10 @@ def rollout(
     with jax.enable_x64(precision == "float64"):
         # Rounds first, so that a round's values of all episodes lie side by side.
         drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.drawn_names}
-        numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=precision), certificate)
+        numbers = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf, dtype=precision) if eqx.is_inexact_array_like(leaf) else leaf,
+            as_tree(certificate),
+        )
         played = play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
         recorded = {name: np.swapaxes(np.asarray(values), 0, 1) for name, values in played.items()}
     breached = recorded.pop("breached", None)
@@ -112,7 +116,7 @@ def play(
         return (index + 1, inner), {name: seen[name] for name in kept[record]}
 
     zero = jnp.zeros(count)
-    memory: Any = None if certificate is None else jax.vmap(lambda z: certificate.start(jnp, z))(zero)
+    memory: Any = None if certificate is None else jax.vmap(lambda z: certificate.start(jax_ops(), z))(zero)
     state = jax.tree.map(
         lambda number: jnp.tile(jnp.asarray(number, zero.dtype), (count, *[1] * np.ndim(number))),
         env.initial(),
@@ -127,33 +131,34 @@ def _round(
 ) -> tuple[Any, dict[str, Any]]:
     """One round of one episode."""
     state, memory = carry
+    ops, box = jax_ops(), Box(env.low, env.high, env.norm)
     observation = env.observation(state, drawn)
     seen_by_policy = observation
-    opened = None if certificate is None else certificate.open(memory, observation, jnp)
+    opened = None if certificate is None else certificate.open(memory, observation, ops)
     if certificate is not None and getattr(policy, "uses_memory", False):
-        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(opened, jnp))])
+        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(opened, ops))])
     prior = _shaped(env, env.prior(observation), observation.dtype)
 
     def reach(wish: Any) -> tuple[Any, Any]:
-        return prior, certificate.choose(opened, wish, prior, env.low, env.high, env.norm, jnp).action  # type: ignore[union-attr]
+        return prior, certificate.choose(opened, wish, prior, box, ops).action  # type: ignore[union-attr]
 
     asks = (reach,) if getattr(policy, "inside", False) else ()
     proposal = _shaped(env, policy(seen_by_policy, key, *asks), observation.dtype)
     if certificate is None:
-        margin, radius = jnp.asarray(jnp.nan), jnp.asarray(jnp.inf)
+        margin: Any = jnp.asarray(jnp.nan)
+        radius: Any = jnp.asarray(jnp.inf)
         action = jnp.clip(proposal, env.low, env.high)
-        deviation = length(action - prior, env.norm, jnp)
+        deviation = length(action - prior, env.norm, ops)
     else:
-        choice = certificate.choose(opened, proposal, prior, env.low, env.high, env.norm, jnp)
+        choice = certificate.choose(opened, proposal, prior, box, ops)
         action, deviation, radius = choice.action, choice.deviation, choice.radius
         margin = jnp.where(choice.breached, jnp.nan, choice.margin)
     before = state
     state, reward, cost = env.step(before, drawn, action)
-    if isinstance(certificate, Shadowing):
-        revealed = {name: drawn[name] for name in env.hidden}
-        memory = certificate.update(memory, choice.taken, cost, jnp, revealed)
-    elif certificate is not None:
-        memory = certificate.update(memory, choice.taken, cost, jnp)
+    if certificate is not None:
+        revealed = {name: drawn[name] for name in certificate.revealed_names} or None
+        outcome = Outcome(cost, revealed=revealed, reward=reward)
+        memory = certificate.update(memory, choice.taken, outcome, ops)
     seen = {
         "rewards": reward,
         "costs": cost,

@@ -1,22 +1,63 @@
 """Contracts, certificates and policies as JAX PyTrees: one compiled program serves every (lam, b) and all weights.
 
-The classes themselves know nothing of JAX; importing this module registers them. A copy that JAX makes
-while it traces is not validated again: its numbers may be tracers.
+The classes themselves know nothing of JAX. `as_tree` registers the class of what it is given when it first meets it, a
+subclass or a certificate of somebody else like one of ours: a dataclass is split into the fields that are numbers and
+those that are fixed. A copy that JAX makes while it traces is not validated again: its numbers may be tracers.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
 
 import jax
 
-from tether.certificates import LipschitzCertificate, Shadowing, Structured
+from tether.certificates.lipschitz import LipschitzCertificate
+from tether.certificates.shadowing import Shadowing
+from tether.certificates.structured import Structured
 from tether.contract import Contract
 from tether.policy import NetworkPolicy
-from tether.sensitivity import Geometric, Sensitivity, Table
+from tether.sensitivity import EstimatedSensitivity, Geometric, Sensitivity, Table
+
+Value = TypeVar("Value")
+
+_NUMBERS: dict[type[Any], tuple[str, ...]] = {
+    Contract: ("lam", "b", "cost_floor"),
+    Geometric: (),
+    Table: ("values", "sums"),
+    Sensitivity: ("immediate", "carried", "perturbation"),
+    NetworkPolicy: ("weights", "biases"),
+    LipschitzCertificate: ("contract", "bounds"),
+}
+"""By class, for it and its subclasses, the fields that are numbers; of any other dataclass the contract, if it has one."""
+_REGISTERED: set[type[Any]] = set()
 
 
-def _register(cls: type[Any], numbers: tuple[str, ...], fixed: tuple[str, ...]) -> None:
+def as_tree(value: Value) -> Value:
+    """`value` itself, its class and those of its numbers registered as PyTrees.
+
+    What is no dataclass is left as it is: a leaf, which a compiled program takes as fixed.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        for name in _numbers(type(value)):
+            as_tree(getattr(value, name))
+        _register(type(value))
+    return value
+
+
+def _numbers(cls: type[Any]) -> tuple[str, ...]:
+    for base in cls.__mro__:
+        if base in _NUMBERS:
+            return _NUMBERS[base]
+    return ("contract",) if any(each.name == "contract" for each in fields(cls)) else ()
+
+
+def _register(cls: type[Any]) -> None:
+    if cls in _REGISTERED:
+        return
+    numbers = _numbers(cls)
+    fixed = tuple(each.name for each in fields(cls) if each.name not in numbers)
+
     def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(value, name) for name in numbers), tuple(getattr(value, name) for name in fixed)
 
@@ -26,18 +67,12 @@ def _register(cls: type[Any], numbers: tuple[str, ...], fixed: tuple[str, ...]) 
             object.__setattr__(value, name, field)
         return value
 
-    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    try:
+        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    except ValueError:  # its author has registered it already
+        pass
+    _REGISTERED.add(cls)
 
 
-_register(Contract, numbers=("lam", "b", "cost_floor"), fixed=("horizon",))
-_register(Geometric, numbers=(), fixed=("rho", "scale", "_log_rho"))
-_register(Table, numbers=("values", "sums"), fixed=())
-_register(Sensitivity, numbers=("immediate", "carried", "perturbation"), fixed=())
-_register(
-    NetworkPolicy,
-    numbers=("weights", "biases"),
-    fixed=("input_mean", "input_scale", "center", "low", "high", "scalar", "memory", "inside"),
-)
-_register(LipschitzCertificate, numbers=("contract", "bounds"), fixed=("rule",))
-_register(Structured, numbers=("contract",), fixed=("system", "resolution"))
-_register(Shadowing, numbers=("contract",), fixed=("system", "resolution", "env"))
+for _known in (*_NUMBERS, EstimatedSensitivity, Structured, Shadowing):
+    _register(_known)

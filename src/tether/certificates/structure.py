@@ -1,0 +1,170 @@
+"""What a structured certificate has to be told of a system: true bounds, and nothing else.
+
+Two plants are compared: your own, which plays what the guard lets through, and the one that the prior would have had
+from the start, on the same draws of luck. Their costs in round i are c_i and c+_i, and the round's *excess* is
+
+    y_i = c_i - (1 + lam) c+_i.
+
+A `Structure` carries *gaps*, whatever it needs to know of how far the two states may be apart, and gives bounds on sums
+of excesses that hold whatever the draws are. They must be **true**. They need not be consistent from round to round,
+sharp, monotone or convex: a bound that is worse in the next round costs freedom and never the promise
+(`tether.certificates.structured` has the proof).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from tether.ops import Flag, Number, Ops
+
+Numbers = tuple[Number, ...]
+
+
+class Round(NamedTuple):
+    """A round as a structure sees it, before anything is played."""
+
+    gaps: Numbers
+    """What is known of the gaps, as `Structure.refine` gave it."""
+    seen: Numbers
+    """What was read of the observation."""
+    prior: Any
+    """The prior's action: a number, or a list of n numbers."""
+    lam: Number
+    """Of the contract."""
+    cost_floor: Number
+    """Of the contract (eps), cost units."""
+    low: Number
+    """Lower bounds of the actions that can be played, a number or [n]."""
+    high: Number
+    """Upper bounds of the actions that can be played, a number or [n]."""
+
+
+class Bounds(NamedTuple):
+    """What an action now, and a backup from the next round on, can lead to, whatever the draws are."""
+
+    totals: Numbers
+    """(T_0, ..., T_K), cost units: y_h + ... + y_{h+n} <= T_n, the last one for every n >= K. T_0 is this round's."""
+    ceiling: Number
+    """The largest cost that this round can have; one above it contradicts the structure."""
+    step: Numbers
+    """Numbers that `Structure.close` needs of this round."""
+
+    @classmethod
+    def from_differences(
+        cls, differences: Sequence[Number], rest: Number, now: Round, ceiling: Number, step: Numbers
+    ) -> Bounds:
+        """Bounds from how much more than the prior each round can cost.
+
+        Args:
+            differences: (D_0, ..., D_K): c_{h+k} - c+_{h+k} <= D_k.
+            rest: What the rounds after these can cost more than the prior, all together; at least 0.
+            now: The round.
+            ceiling: See `Bounds`.
+            step: See `Bounds`.
+
+        As c+ >= eps, y_{h+k} <= D_k - lam*eps.
+
+        Example:
+            >>> now = Round((), (), 0.0, lam=2.0, cost_floor=1.0, low=0.0, high=1.0)
+            >>> Bounds.from_differences([3.0, 1.0], 0.5, now, ceiling=9.0, step=()).totals
+            (1.0, 0.0, -1.5)
+        """
+        credit = now.lam * now.cost_floor
+        totals = [differences[0] - credit]
+        for difference in (*differences[1:], rest):
+            totals.append(totals[-1] + difference - credit)
+        return cls(tuple(totals), ceiling, step)
+
+
+class Structure(ABC):
+    """What is known of a system; an implementation is a frozen dataclass of plain numbers.
+
+    To write: `start`, `read`, `gaps_between`, `bounds` and `close`, with the arithmetic of Python and of
+    `tether.ops.Ops` only; the rest has defaults. `tether.verify(env, Structured(...))` searches for what is not true.
+    """
+
+    kind: ClassVar[str]
+    """Its name in `to_dict`."""
+    entries: ClassVar[int] = 0
+    """How many numbers an action is; 0 if it is a number, not a vector."""
+    scalar: ClassVar[bool] = True
+    """Whether all gaps, and all that is read, are single numbers; if some are arrays, the online guard uses NumPy."""
+    backups: ClassVar[tuple[str, ...]] = ()
+    """Policies beside the prior that lead back to safety, by name; `bounds` and `backup` know them as 1, 2, ..."""
+
+    @property
+    def low(self) -> Any:
+        """Lowest action for which the bounds hold, a number or [n]."""
+        return -math.inf
+
+    @property
+    def high(self) -> Any:
+        """Highest action for which the bounds hold, a number or [n]."""
+        return math.inf
+
+    @property
+    def scale(self) -> float:
+        """A cost of the size that round-off in the system's own arithmetic is proportional to, cost units."""
+        return 1.0
+
+    @abstractmethod
+    def start(self, zero: Number) -> Numbers:
+        """The gaps before the first round, where both plants are in the same state."""
+
+    @abstractmethod
+    def read(self, observation: Any) -> Numbers:
+        """The numbers of an observation [o] that the bounds need."""
+
+    @abstractmethod
+    def gaps_between(self, seen: Numbers, prior_seen: Numbers, ops: Ops) -> Numbers:
+        """The gaps, as `refine` gives them, if what the prior's plant shows were known too."""
+
+    @abstractmethod
+    def bounds(self, now: Round, action: Any, plan: int, ops: Ops) -> Bounds:
+        """The bounds for `action` now and, from the next round on, backup number `plan`; 0 is the prior.
+
+        For a vector, `action` and `now.prior` are lists of n numbers if `scalar`.
+        """
+
+    @abstractmethod
+    def close(self, step: Numbers, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Numbers]:
+        """(floor, gaps of the next round) once the cost is seen: c+_h >= floor.
+
+        `epsilon` is the relative round-off of cost and state; what is concluded from them must allow for it.
+        """
+
+    def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+        """The backups worth looking at if actions are between `low` and `high`, by number; all of them."""
+        return tuple(range(1 + len(self.backups)))
+
+    def backup(self, plan: int, now: Round, ops: Ops) -> Any:  # noqa: ARG002
+        """What backup number `plan` >= 1 plays now; the shape of `now.prior`."""
+        raise NotImplementedError(f"{type(self).__name__} has no backup number {plan}")
+
+    def admits(self, seen: Numbers, ops: Ops) -> Flag:
+        """Whether what was read is within the ranges for which the bounds hold; finite numbers are by default."""
+        possible = ops.isfinite(seen[0])
+        for each in seen[1:]:
+            possible = ops.logical_and(possible, ops.isfinite(each))
+        return possible
+
+    def agrees(self, seen: Numbers, prior: Any, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
+        """Whether `prior` is, up to round-off, the action of the prior that the bounds are about; True if unknown."""
+        return True
+
+    def refine(self, gaps: Numbers, seen: Numbers, epsilon: Number, ops: Ops) -> Numbers:  # noqa: ARG002
+        """The gaps that `start` or `close` left, with what seeing the state adds; `epsilon`: its round-off."""
+        return gaps
+
+    def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
+        """The gaps as two numbers that a learner can use, such as own state above and below the prior's."""
+        return gaps[0], gaps[-1]
+
+    def gaps_from_features(self, above: Number, below: Number) -> Numbers:
+        """The gaps whose features are these, if they can be told from them; `PlanningPolicy` needs it."""
+        raise NotImplementedError(
+            f"the gaps of {type(self).__name__} cannot be told from {above!r}, {below!r}"
+        )
