@@ -363,13 +363,16 @@ class Structured:
     def _all(self, now: Round, action: Any, plans: tuple[int, ...], ops: Ops) -> list[Bounds]:
         return [self.system.bounds(now, action, plan, ops) for plan in plans]
 
-    def _excess(self, opened: Opened, bounds: Bounds, ops: Ops) -> Number:
+    def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, part: float = 1.0) -> Number:
         """The largest excess of the left-hand side of (**) over the right, over n; cost units, rounded outward.
 
-        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b.
+        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b. `part` of it is kept:
+        an action that was found with all of it is looked at again with a part, as a compiler may compute it twice in
+        different ways.
         """
         unit = self._unit_round_off(opened.epsilon)
         b = self.contract.b * (1.0 - unit)
+        unit = part * unit
         base = opened.slack - unit * bounds.ceiling
         over = [
             ops.where(n < opened.remaining, total + unit * abs(total) - base - (n + 1) * b, -math.inf)
@@ -415,7 +418,7 @@ class Structured:
         bounds = self._all(now, action, plans, ops)
         backup, checked = opened.backup, share < 0.0
         for plan, each in reversed(list(zip(plans, bounds, strict=True))):
-            safe = self._excess(opened, each, ops) <= 0.0
+            safe = self._excess(opened, each, ops, part=0.5) <= 0.0
             backup = ops.where(safe, 0.0 * share + plan, backup)
             checked = ops.logical_or(checked, safe)
         # What was moved was checked; what was not moved is what the carried backup plays, or checked as well.

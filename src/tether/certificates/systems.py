@@ -340,9 +340,9 @@ class InferenceStructure(Structure):
 
     *This round.* The excess is F = ([z]^+)^2 - (1 + lam) ([z+]^+)^2 with z = v_a a - x - g and z+ = v_a p - x+ - g, where
     g = v_e e_h and p = pi(x+). As x+ - v_a pi(x+) never falls with x+, F is largest for the largest x+, x + e; from here
-    on x+ and p are those. In (v_a, g), z and z+ are linear, and F has no stationary point with z > 0: its maximum over
-    the box is on one of the four edges. There it is a parabola where z+ > 0, and rises with z where z+ <= 0: so the ends of
-    each edge, the place where z+ = 0 and the parabola's vertex if it bends down are enough. Where z <= 0, F <= 0.
+    on x+ and p are those. In (v_a, g), z and z+ are linear, and F has no stationary point with z > 0; where z <= 0 it is
+    largest where z+ is least, at a corner of that part. So its maximum over the box is on one of the four edges, at an
+    end, where z = 0 or z+ = 0, or at the vertex of the parabola in between if it bends down.
 
     *The backup* `idle` runs nothing. Whatever the battery holds, it never has to buy: from the round in which it is
     played on no excess is above 0, and T_n <= T_0 for every n: no larger safe set is possible. It needs low <= 0.
@@ -353,11 +353,13 @@ class InferenceStructure(Structure):
     add up to at most the gap that is left, W less what this round has used; F with u = z - z+ in this round adds up with
     that to at most T_0 + 2 Z W for any lam >= 0.
 
-    *After the cost is seen* z is known. If z > W the prior has bought at least z - W > 0, its battery is empty,
-    and no gap is left. If z <= W: either the prior bought something, and no gap is left, or u = z, and W - z is
-    left. In both cases
+    *After the cost is seen* z is known. If z > W the prior has bought at least z - W > 0, its battery is empty, and no gap
+    is left. If z <= W: either the prior bought something, and no gap is left, or u = z, and W - z is left. In both cases
 
         floor = ([z - W]^+)^2,     e' = [W - z]^+.
+
+    If z > 0, then v_a a - g = x + z, so that v_a is between (x + z + w e_h) / a and (x + z + e_h) / a, and W is the
+    largest e + v_a (a - p) over these v_a only: y+ - y = e - v_a (p - a) for the largest x+.
     """
 
     kind: ClassVar[str] = "inference"
@@ -463,15 +465,24 @@ class InferenceStructure(Structure):
         found = []
         for first, second in zip(corners, corners[1:] + corners[:1], strict=True):
             found.append(_largest_square_excess(first, second, now.lam, ops))
-        excess = ops.maximum(ops.largest(found), 0.0)
+        excess = ops.largest(found)
         totals = (excess,) if plan else (excess, excess + self._price * budget)
         short = ops.maximum(corners[1][0], 0.0)
-        return Bounds(totals, short * short, (budget,))
+        return Bounds(totals, short * short, (budget, gap, x, renewables, action, more))
 
     def close(self, step: Numbers, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Numbers]:
-        """See the class's documentation; the shortfall is rounded down."""
-        (budget,) = step
+        """See the class's documentation; the shortfall is rounded down, and the range of v_a outward."""
+        budget, gap, x, renewables, action, more = step
         short = _root(cost, ops) * (1.0 - 8.0 * epsilon)
+        off = 64.0 * epsilon * (1.0 + x + short + renewables + action)
+        # So small that `off` over it covers every v_a.
+        spent = ops.maximum(action, 0.5 * off)
+        least, largest = (
+            ops.clip((x + short + rate * renewables + sign * off) / spent, self.discharge_rate_min, 1.0)
+            for rate, sign in ((self.charge_rate_min, -1.0), (1.0, 1.0))
+        )
+        told = ops.maximum(gap + ops.maximum(least * more, largest * more), 0.0)
+        budget = ops.where(short > off, ops.minimum(budget, told), budget)
         return ops.maximum(short - budget, 0.0) ** 2, (ops.maximum(budget - short, 0.0),)
 
     def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
@@ -530,11 +541,12 @@ def _largest_square_excess(
 
     bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
     slope = rise * own - (1.0 + lam) * prior_rise * prior
-    falls, moves = bend < 0.0, abs(prior_rise) > 0.0
-    vertex = ops.where(falls, -slope / ops.where(falls, bend, 1.0), 0.0)
-    crossing = ops.where(moves, -prior / ops.where(moves, prior_rise, 1.0), 0.0)
-    places = [0.0 * own, 0.0 * own + 1.0, ops.clip(vertex, 0.0, 1.0), ops.clip(crossing, 0.0, 1.0)]
-    return ops.largest([value(place) for place in places])
+    falls = bend < 0.0
+    places = [0.0 * own, 0.0 * own + 1.0, ops.where(falls, -slope / ops.where(falls, bend, 1.0), 0.0)]
+    for start, change in ((own, rise), (prior, prior_rise)):
+        moves = abs(change) > 0.0
+        places.append(ops.where(moves, -start / ops.where(moves, change, 1.0), 0.0))
+    return ops.largest([value(ops.clip(place, 0.0, 1.0)) for place in places])
 
 
 def _largest_product(

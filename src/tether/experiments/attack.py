@@ -106,7 +106,9 @@ def loosened(exact: Structure, bound: str, factor: float = 1.05) -> Structure:
             floor, gaps = super().close(step, cost, epsilon, ops)
             return (floor * factor if bound == "floor" else floor), gaps
 
-    changed: Structure = Loosened(**{each.name: getattr(exact, each.name) for each in dataclasses.fields(kind)})
+    changed: Structure = Loosened(
+        **{each.name: getattr(exact, each.name) for each in dataclasses.fields(kind)}
+    )
     return changed
 
 
