@@ -36,6 +36,7 @@ from tether import _validate
 from tether.certificates import LipschitzCertificate
 from tether.learn import optimistic, planning
 from tether.learn.planning import Floats, MixtureSystem, Problem, Resolution
+from tether.ops import jax_ops
 
 Form = Literal["printed", "corrected"]
 
@@ -217,7 +218,7 @@ def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any
         return (arrived, guard), (reward, jnp.maximum(gain, 0.0))
 
     def episode(drawn: Any) -> Any:
-        start = (jnp.asarray(system.initial, dtype=float), certificate.start(jnp, jnp.zeros(())))
+        start = (jnp.asarray(system.initial, dtype=float), certificate.start(jax_ops(), jnp.zeros(())))
         return jax.lax.scan(one_round, start, (planning.rounds_of(system), values[1:], drawn))[1]
 
     return jax.lax.map(episode, draws, batch_size=1024)

@@ -56,6 +56,7 @@ class OpenedShadow(NamedTuple):
     seen: Numbers
     gaps: Numbers
     slack: Number
+    b: Number
     remaining: Number
     backup: Number
     breached: Flag
@@ -142,7 +143,7 @@ class Shadowing(Structured):
 
     def choose(self, opened: Any, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """See `Structured.choose`."""
-        choice = super().choose(Opened(*opened[:7]), proposal, prior, box, ops)
+        choice = super().choose(Opened(*opened[:8]), proposal, prior, box, ops)
         played = choice.action if ops is not NUMPY else np.array(choice.action)
         return choice._replace(taken=Watched(choice.taken, opened.observation, played, opened.shadow))
 

@@ -86,6 +86,8 @@ class Opened(NamedTuple):
     """The refined gaps."""
     slack: Number
     """(h - 1) b - A_h, rounded inward, cost units."""
+    b: Number
+    """Of the contract, cost units a round; here, because a derivative may be taken of everything that is in here."""
     remaining: Number
     """Rounds left, this one included."""
     backup: Number
@@ -182,7 +184,7 @@ class Structured:
         unit = self._unit_round_off(epsilon)
         slack = state.rounds * self.contract.b * (1.0 - unit) - state.account - unit * state.magnitude
         remaining = self.contract.horizon - state.rounds
-        return Opened(seen, gaps, slack, remaining, state.backup, breached, epsilon)
+        return Opened(seen, gaps, slack, self.contract.b, remaining, state.backup, breached, epsilon)
 
     def features(self, opened: Opened, ops: Ops = NUMPY) -> tuple[Number, ...]:
         """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below, rounds left).
@@ -371,7 +373,7 @@ class Structured:
         different ways.
         """
         unit = self._unit_round_off(opened.epsilon)
-        b = self.contract.b * (1.0 - unit)
+        b = opened.b * (1.0 - unit)
         unit = part * unit
         base = opened.slack - unit * bounds.ceiling
         over = [
