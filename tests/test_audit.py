@@ -89,7 +89,7 @@ def test_ties_are_64_units_of_round_off_of_the_bound_by_the_coarser_type():
         ("float64", "float32", 7.62939453125e-06),
         ("float32", "float64", 7.62939453125e-06),
         ("float32", "int64", 7.62939453125e-06),
-        ("longdouble", "float64", 1.4210854715202004e-14),
+        ("longdouble", "longdouble", 1.4210854715202004e-14),
         ("int64", "float64", 1.4210854715202004e-14),
         ("int64", "uint8", 4.440892098500626e-16),
     ):
@@ -113,6 +113,25 @@ def test_small_costs_after_a_large_one_are_not_forgotten():
     assert verdict.cumulative_costs[0, -1] == 1e16 + 1000.0
     assert verdict.worst_margin == -1000.0
     assert verdict.first_breach == (0, 144)  # 64 units of 1e16 are 142.1
+    around = [[1.0, 1e16, 1.0]]
+    sums = audit(around, around, Contract(0.0, 0.0, 3)).cumulative_costs
+    np.testing.assert_array_equal(sums, [[1.0, 1e16, 1e16 + 2.0]])
+
+
+def test_sums_over_many_orders_of_magnitude_are_exact_but_for_the_last_digit():
+    rng = np.random.default_rng(0)
+    costs = 10.0 ** rng.uniform(-15.0, 15.0, size=(1030, 300))  # more episodes than are added up at a time
+    sums = audit(costs, costs, Contract(0.0, 0.0, 300)).cumulative_costs
+    for i in (0, 500, 1023, 1024, 1029):
+        exact = [math.fsum(costs[i, : h + 1]) for h in range(300)]
+        np.testing.assert_array_max_ulp(sums[i], np.array(exact), maxulp=1)
+
+
+def test_a_bound_or_a_tie_that_is_not_a_number_is_a_violation():
+    numbers, nothing = np.ones((1, 3)), np.full((1, 3), math.nan)
+    assert not np.any(tether.Audit(CONTRACT, numbers, numbers, numbers).violations)
+    assert np.all(tether.Audit(CONTRACT, numbers, nothing, numbers).violations)
+    assert np.all(tether.Audit(CONTRACT, numbers, numbers, nothing).violations)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (2, 3), (1, 1)])
@@ -219,7 +238,8 @@ def test_a_tie_is_called_a_tie_and_a_violation_is_not():
 def test_training_judges_costs_that_are_not_finite_as_the_audit_does():
     prior = jnp.cumsum(jnp.ones((3, 4), jnp.float32), axis=0)
     runs = jnp.array(
-        [[0.0] * 3, [2.5] * 3, [2.5 * (1.0 + 1e-4), 0.0, 0.0], [0.0, jnp.nan, 0.0]], jnp.float32
+        [[0.0] * 3, [2.5 * (1.0 + 1e-6), 2.5, 2.5], [2.5 * (1.0 + 1e-4), 0.0, 0.0], [0.0, jnp.nan, 0.0]],
+        jnp.float32,
     ).T
     rate, margin = judge(CONTRACT, jnp.cumsum(runs, axis=0), prior)
     assert (rate, margin) == (0.5, -jnp.inf)
