@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import tether
+from structures import prior_costs
 from tether import Contract, audit
 from tether.audit import UNITS, tie_share
+from tether.experiments.attack import hostile_episodes, systems
 from tether.learn.learner import judge
 
 CONTRACT = Contract(lam=1.0, b=0.5, horizon=3)
@@ -66,6 +68,15 @@ def test_a_small_cost_ties_up_to_the_round_off_of_large_ones_before_it():
     assert audit([[0.0, small]], [[0.0, 1e-4]], Contract(0.0, 1e-12, 2)).holds  # what `b` is for
     huge = [[1e30, 1e30], [1.0, 1.0]]  # what the policy costs excuses nothing
     assert np.all(np.any(audit(huge, [[0.5, 0.5], [0.5, 0.5]], contract).violations, axis=1))
+
+
+@pytest.mark.parametrize("name", ["the paper's", "slow to forget"])
+def test_two_programs_that_compute_the_same_costs_tie(name):
+    env = systems("carbon")[name]
+    episodes = hostile_episodes(env, 2_000, np.random.default_rng(0))
+    compiled, plain = tether.rollout(env, env.prior, episodes, record="outcomes"), prior_costs(env, episodes)
+    for run, prior in ((compiled, plain), (plain, compiled)):
+        assert audit(run, prior, Contract(0.0, 0.0, episodes.horizon)).holds
 
 
 def test_an_expensive_episode_hides_nothing_in_another():
