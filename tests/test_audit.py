@@ -291,7 +291,7 @@ def test_a_figure_of_another_kind_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-FINITE = st.floats(0.0, 1e9, allow_subnormal=False)
+FINITE = st.just(0.0) | st.floats(1e-200, 1e9)  # so that no tie is subnormal, where units end
 NUMBERS = st.floats(width=32, allow_subnormal=False)
 
 
