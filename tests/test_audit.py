@@ -6,7 +6,7 @@ from fractions import Fraction
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -307,6 +307,7 @@ def audited(draw):
     return run, prior, Contract(lam, b, 4)
 
 
+@settings(deadline=None)
 @given(audited(), st.randoms(use_true_random=False))
 def test_the_order_of_the_episodes_and_other_episodes_change_no_verdict(given_costs, random):
     run, prior, contract = given_costs
@@ -323,6 +324,7 @@ def test_the_order_of_the_episodes_and_other_episodes_change_no_verdict(given_co
     np.testing.assert_array_equal(more.ties[:-1], verdict.ties)
 
 
+@settings(deadline=None)
 @given(audited(), st.integers(1, 4), st.floats(0.0, 2.0**99, width=32), NUMBERS)
 def test_what_later_rounds_cost_changes_no_verdict_before(given_costs, after, prior_cost, cost):
     run, prior, contract = given_costs
@@ -334,6 +336,7 @@ def test_what_later_rounds_cost_changes_no_verdict_before(given_costs, after, pr
     np.testing.assert_array_equal(later.ties[:, :after], verdict.ties[:, :after])
 
 
+@settings(deadline=None)
 @given(audited(), st.integers(-60, 60))
 def test_the_unit_of_cost_changes_no_verdict(given_costs, power):
     run, prior, contract = (*(each.astype(float) for each in given_costs[:2]), given_costs[2])
@@ -344,6 +347,7 @@ def test_the_unit_of_cost_changes_no_verdict(given_costs, power):
     np.testing.assert_array_equal(scaled.ties, scale * verdict.ties)
 
 
+@settings(deadline=None)
 @given(audited(), st.floats(-200.0, 200.0), st.integers(0, 3))
 def test_what_is_above_the_tie_is_found_and_what_is_below_it_is_not_reported(given_costs, units, at):
     """Judged in exact arithmetic, at costs that are `units` units of round-off above the bound in round `at`."""
