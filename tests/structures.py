@@ -11,9 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 import tether
+from tether.certificates import Box, Outcome
 from tether.certificates.falsify import EPSILON, ROUNDS, Situation, compare
 from tether.envs.carbon import CarbonState
 from tether.envs.inference import InferenceState
+from tether.ops import NUMPY
 
 SEQUENCE = 8
 """Rounds of wild actions in a row."""
@@ -67,7 +69,7 @@ def guarded_costs(env, certificate, episodes, rounded=lambda values: values):
     And which episodes, [N], had what the certificate takes for an assumption breach.
 
     Args:
-        env: Of `tether.experiments.attack.systems`.
+        env: Of `tether.experiments.attack.systems`, with an action that is a number.
         certificate: Structured.
         episodes: Whose scripts are played; what is not a number is replaced by a large one.
         rounded: What happens to observations, actions and costs on their way between plant and guard.
@@ -76,17 +78,18 @@ def guarded_costs(env, certificate, episodes, rounded=lambda values: values):
     script = np.where(np.abs(episodes["script"]) >= 1e20, 10.0, episodes["script"])
     zero = np.zeros(count)
     state = type(env.initial())(*(zero + number for number in env.initial()))
-    memory = certificate.start(np, zero)
+    memory = certificate.start(NUMPY, zero)
+    box = Box(env.low, env.high, env.norm)
     costs = np.empty((count, horizon))
     for h in range(horizon):
         drawn = {name: episodes[name][:, h] for name in env.series}
         observation = rounded(env.observe(state, drawn))
         prior = env.prior(np.moveaxis(observation, 0, -1))
         proposal = script[:, h] * (observation[0] + observation[3] + 1.0)
-        opened = certificate.open(memory, observation, np)
-        choice = certificate.choose(opened, proposal, prior, env.low, env.high, "l2", np)
+        opened = certificate.open(memory, observation, NUMPY)
+        choice = certificate.choose(opened, proposal, prior, box, NUMPY)
         state, _, costs[:, h] = env.step(state, drawn, rounded(choice.action))
-        memory = certificate.update(memory, choice.taken, rounded(costs[:, h]), np)
+        memory = certificate.update(memory, choice.taken, Outcome(rounded(costs[:, h])), NUMPY)
     return costs, memory.breached
 
 

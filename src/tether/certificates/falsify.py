@@ -1,237 +1,380 @@
-"""Random search for a counterexample to any bound of a structure."""
+"""A search for counterexamples to the bounds of a structure, from every round of an episode to its end.
+
+A trial is an episode: what nature draws, and what is played. Both plants go through it from the start, so every state
+and every round that are looked at can be reached, with the gaps that the structure itself carries or with those that
+there are. From the round that is looked at on, an action and one of the structure's backups are played to the horizon,
+and `tether.certificates.compare` tells what was said beside what happened. The worst trials for each bound are bred
+further (`tether.certificates.breeding`). Some are then played through `tether.Guard` itself, and audited.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tether import _validate
-from tether.certificates.structure import Structure
+from tether.certificates.breeding import Array, Breeder, Range, Trials
+from tether.certificates.cases import ROUND_OFF, Case, Falsified, GuardedCase, plain, play_guarded
+from tether.certificates.compare import Compared, Plant, Situation, compare, entries_of, round_of
+from tether.certificates.structure import Bounds, Round, Structure
+from tether.contract import Contract
+from tether.ops import FLOAT64, NUMPY, Number, jax_ops
 
-EPSILON = float(np.finfo(float).eps)
-ROUNDS = 6
-"""Rounds of the prior over which what an action costs later is added up, the action's own round included."""
-WARM_UP = 3
-"""Rounds in which the two trajectories may come apart before the bounds are looked at."""
+if TYPE_CHECKING:
+    from tether.data.episodes import Episodes
+    from tether.envs.base import Env
 
-
-class Situation(NamedTuple):
-    """Where bounds are looked at; everything for `count` cases at once, cases first."""
-
-    own: Any
-    """State of the environment."""
-    prior: Any
-    """The prior's own state."""
-    gaps: tuple[Any, ...]
-    """Gaps that hold for them, as `Structure.refine` gives them."""
-    series: Any
-    """What is drawn, by name, [ROUNDS, count, ...]; for `compare` a sequence of rounds."""
-    action: Any
-    """What is played in the first round, [count, ...]."""
+LAMS = (0.0, 0.5, 4.0)
+"""Of the contracts that are looked at if none is given."""
+BATCH = 1024
+"""Trials that are played at a time."""
+WORST = 32
+"""Trials for each bound from which the next ones are bred."""
 
 
 def falsify(
-    env: Any,
+    env: Env,
     structure: Structure,
-    episodes: Any = None,
+    episodes: Episodes | None = None,
     *,
-    count: int = 50_000,
+    contract: Contract | None = None,
+    low: Any = None,
+    high: Any = None,
+    count: int = 40_000,
+    guarded: int = 60,
     seed: int = 0,
-    draw: Callable[[Any, Structure, np.random.Generator, int], Situation] | None = None,
-) -> dict[str, float]:
-    """Simulate both trajectories and compare all that a structure says with what happens.
+) -> Falsified:
+    """Try to find a case in which something that a structure says is not true.
 
-    An action is played once and the prior from the next round on, on the own trajectory and on the prior's, with the
-    same draws, by the environment itself. Needs JAX.
+    A bound for which nothing was found is not proved. Needs JAX, which plays the system; the structure is computed in
+    NumPy, many cases at once, and on plain floats by the guard.
 
     Args:
-        env: A `tether.envs.Env`.
+        env: The system.
         structure: What is said of it.
-        episodes: `tether.data.Episodes` that show how large the series get; half of their values are replaced by the
-            ends of `env.limits()`, or of what the episodes have where there is no limit. Not needed with `draw`.
-        count: Number of random cases.
-        seed: Of the cases.
-        draw: `draw(env, structure, rng, count) -> Situation`, for cases that are harder than those of played episodes.
+        episodes: How the series usually are. A series that has limits (`Env.limits`, or `Env.search_ranges` where they
+            are infinite) is anything within them in any round; one that has none, such as a clock, is taken from the
+            episodes as it is.
+        contract: The promise; without it several lam are looked at, and guarded episodes have several b.
+        low: Lower bounds of the actions, a number or [n], if they are not those of the system.
+        high: Upper bounds of the actions, likewise.
+        count: Number of cases.
+        guarded: Number of episodes that are played through the online guard as well.
+        seed: Of the search.
 
-    Returns:
-        For each bound the largest amount by which it was broken, cost or state units; round-off or less if none was:
-        `step i` (gap i, as `close` and `refine` leave it), `ceiling`, `floor`, `now` (t_0), `later` (t_n, n >= 1) and
-        `next`, condition (2) of `tether.certificates.structured`. Condition (1) holds by what `Structured` does.
+    Example:
+        >>> import tether
+        >>> from tether.experiments.attack import loosened
+        >>> env = tether.envs.Carbon()
+        >>> found = falsify(env, loosened(env.structure, "floor"), count=4096, guarded=0)
+        >>> found.holds, found.broken
+        (False, ('floor',))
     """
     count = _validate.count("count", count)
+    guarded = _validate.count("guarded", guarded, minimum=0)
     rng = np.random.default_rng(_validate.count("seed", seed, minimum=0))
-    if draw is None and episodes is None:
-        raise ValueError("falsify needs episodes of the system, or a function `draw` that makes up cases")
+    low, high = env.low if low is None else low, env.high if high is None else high
+    horizon = contract.horizon if contract is not None else 24 if episodes is None else episodes.horizon
+    lams = LAMS if contract is None else (contract.lam,)
+    breeder = Breeder(series_ranges(env, episodes, horizon), horizon, env.action_shape, lams, rng)
     import jax
 
-    with jax.enable_x64(True):
-        situation = (
-            _played(env, structure, episodes, rng, count)
-            if draw is None
-            else draw(env, structure, rng, count)
-        )
-        return _broken(env, structure, situation)
+    with jax.enable_x64(True), np.errstate(all="ignore"):
+        search = _Search(env, structure, breeder, low, high)
+        plans = list(dict.fromkeys((0, *structure.plans(low, high))))
+        for plan in plans:
+            search.look_at(plan, -(-count // len(plans)))
+    cases: dict[str, Case | GuardedCase] = dict(search.cases)
+    hard = search.hardest(guarded)
+    for i in range(len(hard)):
+        for each in _through_guard(search, contract, hard, i):
+            if each.bound not in cases or each.amount > cases[each.bound].amount:
+                cases[each.bound] = each
+    return Falsified(env, structure, cases, search.tried, len(hard))
 
 
-class Compared(NamedTuple):
-    """What a structure says of one round and of those after it, beside what happened."""
-
-    excess: dict[str, Any]
-    """By bound, how much more there was than it says; at most round-off if it holds (see `falsify`)."""
-    size: Any
-    """Of the costs that were compared: what their round-off is proportional to."""
-    own: Any
-    """State of the environment after the round."""
-    prior: Any
-    """The prior's own state after the round."""
-    gaps: tuple[Any, ...]
-    """What the structure says of them then."""
-
-
-def compare(
-    structure: Structure,
-    system: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]],
-    situation: Situation,
-    cost_floor: float,
-    xp: Any = np,
-    entries: Callable[[Any], Any] = lambda action: action,
-) -> Compared:
-    """Play a round and those after it on both trajectories, and compare; of single numbers or of many cases at once.
-
-    Args:
-        structure: What is said.
-        system: `system(state, draw, action) -> (observation, prior's action, cost, next state)`; with action None the
-            prior's is played.
-        situation: Where; its series is a sequence, one entry a round.
-        cost_floor: Of the contract.
-        xp: Array namespace to compute in.
-        entries: Makes of an action what a structure takes: a number, or n of them.
-    """
-    own, prior, gaps, draws, action = situation
-    _, _, prior_cost, prior_next = system(prior, draws[0], None)
-    observation, wish, cost, own_next = system(own, draws[0], action)
-    before = structure.exposure(gaps, structure.read(observation), entries(wish), entries(action), xp)
-    floor, pending = structure.close(before.step, cost, EPSILON, xp)
-    floor = xp.maximum(xp.maximum(floor, cost - before.totals[0]), cost_floor)  # as `Structured.update` does
-    excess = {
-        "ceiling": cost - before.ceiling,
-        "floor": floor - prior_cost,
-        "now": cost - prior_cost - before.totals[0],
-    }
-    paid, size, last = (
-        cost - prior_cost,
-        abs(cost) + abs(prior_cost) + structure.scale,
-        len(before.totals) - 1,
-    )
-    later, state, prior_state = [], own_next, prior_next
-    for n, draw in enumerate(draws[1:], start=1):
-        prior_seen, _, prior_cost, prior_state = system(prior_state, draw, None)
-        observation, wish, cost_n, state = system(state, draw, None)
-        if n == 1:
-            seen = structure.read(observation)
-            left = structure.refine(pending, seen, EPSILON, xp)
-            there = structure.apart(seen, structure.read(prior_seen), xp)
-            for i, pair in enumerate(zip(there, left, strict=True)):
-                excess[f"step {i}"] = pair[0] - pair[1]
-            totals = structure.exposure(left, seen, entries(wish), entries(wish), xp).totals
-            excess["next"] = reduce(
-                xp.maximum,
-                [cost - floor + total - before.totals[min(k + 1, last)] for k, total in enumerate(totals)],
+def series_ranges(env: Env, episodes: Episodes | None, horizon: int) -> dict[str, Range]:
+    """What each series of an environment can be; see `falsify`."""
+    if episodes is not None:
+        env.check(episodes)
+        if episodes.horizon < horizon:
+            raise ValueError(f"episodes must have {horizon} rounds as the contract, got {episodes.horizon}")
+    known = {**env.limits(), **env.search_ranges()}
+    ranges = {}
+    for name in env.drawn_names:
+        rows = None if episodes is None else episodes[name][:, :horizon]
+        low, high = known.get(name, (-np.inf, np.inf))
+        if rows is not None:
+            shape = np.broadcast_shapes(rows.shape[2:], np.shape(low), np.shape(high))
+            least, most = (np.broadcast_to(end(rows, axis=(0, 1)), shape) for end in (np.min, np.max))
+            low, high = np.where(np.isfinite(low), low, least), np.where(np.isfinite(high), high, most)
+        low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
+        if not np.all(np.isfinite(low) & np.isfinite(high)):
+            raise ValueError(
+                f"the series {name!r} has no finite range: give `episodes` of the system, or write "
+                f"{type(env).__name__}.search_ranges"
             )
-        paid, size = paid + cost_n - prior_cost, size + abs(cost_n) + abs(prior_cost)
-        later.append(paid - before.totals[min(n, last)])
-    excess["later"] = reduce(xp.maximum, later)
-    return Compared(excess, size, own_next, prior_next, left)
+        ranges[name] = Range(low, high, rows, whole=name not in known)
+    return ranges
 
 
-def _broken(env: Any, structure: Structure, situation: Situation) -> dict[str, float]:
-    draws = [_at(situation.series, n) for n in range(ROUNDS)]
-    found = compare(
-        structure, _batched(env), situation._replace(series=draws), env.cost_floor, entries=_entries
-    )
-    return {name: float(np.max(amount)) for name, amount in found.excess.items()}
+class _Search:
+    """The worst cases so far, by bound."""
 
+    def __init__(self, env: Env, structure: Structure, breeder: Breeder, low: Any, high: Any) -> None:
+        self.env, self.structure, self.breeder = env, structure, breeder
+        look, play = _batched(env)
+        self.plant = Plant(look, play, env.cost_floor, low, high)
+        self.cases: dict[str, Case] = {}
+        self.tried = 0
+        self._said: Any = structure if structure.scalar else _Mapped(structure)
+        self._parents: dict[str, Trials] = {}
+        self._scores: dict[str, Array] = {}
+        self._ends = [np.maximum(low, structure.low), np.minimum(high, structure.high)]
 
-def _played(env: Any, structure: Structure, episodes: Any, rng: np.random.Generator, count: int) -> Situation:
-    """Trajectories that came apart in up to `WARM_UP` rounds of any actions; gaps as carried, or as they really are."""
-    import jax
+    def look_at(self, plan: int, count: int) -> None:
+        """Look at a backup in so many cases, one generation after the other."""
+        size = min(BATCH, count)
+        bounds: tuple[str, ...] = ()
+        for _ in range(-(-count // size)):
+            trials = self.breeder.fresh(size)
+            if bounds:
+                share = -(-3 * size // (4 * len(bounds)))
+                for name in bounds:
+                    trials = self.breeder.children(self._parents[name], share).join(trials)
+            bounds = self._judge(trials.take(slice(size)), plan)
+            self.tried += size
 
-    env.check(episodes)
-    system = _batched(env)
-    series = {name: _extremes(env, name, episodes[name], rng, count) for name in env.drawn_names}
-    own = jax.tree.map(lambda number: np.broadcast_to(number, (count, *np.shape(number))), env.initial())
-    prior, pending = own, structure.start(np.zeros(count))
-    quiet = rng.integers(WARM_UP + 1, size=count)
-    exact = rng.random(count) < 0.5
-    for n in range(WARM_UP + 1):
-        drawn = _at(series, n)
-        prior_seen, _, _, prior_next = system(prior, drawn, None)
-        observation, wish, _, _ = system(own, drawn, None)
-        seen = structure.read(observation)
-        gaps = structure.refine(pending, seen, EPSILON, np)
-        gaps = tuple(
-            np.where(exact, actual, gap)
-            for gap, actual in zip(gaps, structure.apart(seen, structure.read(prior_seen), np), strict=True)
+    def hardest(self, count: int) -> Trials:
+        """So many of the trials that came nearest to breaking a bound, some for each."""
+        share = -(-count // len(self._parents))
+        first, *rest = (trials.take(slice(share)) for trials in self._parents.values())
+        for each in rest:
+            first = first.join(each)
+        return first.take(self.breeder.rng.permutation(len(first))[:count])
+
+    def action(self, wish: Array, script: Array) -> Array:
+        """What a script says, where the prior would play `wish`; ends that are infinite are as far as it is large."""
+        far = 1.0 + np.abs(wish)
+        low, high = (
+            np.where(np.isfinite(end), end, wish + sign * far)
+            for end, sign in zip(self._ends, (-1.0, 1.0), strict=True)
         )
-        spread = 1.0 + np.max(np.abs(wish))
-        shape = (count, *[1] * (wish.ndim - 1))
-        size = rng.choice([0.0, 0.01, 0.1, 1.0], size=shape) * rng.uniform(-spread, spread, size=wish.shape)
-        action = np.clip(wish + np.where(np.reshape(quiet > n, shape), 0.0, size), env.low, env.high)
-        action = np.moveaxis(np.array(_clipped(structure, _entries(action))), -1, 0)
-        if n < WARM_UP:
-            step = structure.exposure(gaps, seen, _entries(wish), _entries(action), np).step
-            _, _, cost, own = system(own, drawn, action)
-            _, pending = structure.close(step, cost, EPSILON, np)
-            prior = prior_next
-    return Situation(own, prior, gaps, {name: values[WARM_UP:] for name, values in series.items()}, action)
+        action = wish + np.where(script < 0.0, -script * (low - wish), script * (high - wish))
+        inside: Array = np.clip(action, *self._ends)
+        return inside
+
+    def _judge(self, trials: Trials, plan: int) -> tuple[str, ...]:
+        """Play the trials, and keep what is worse than what is known; the names of the bounds."""
+        situation, wish = self._reached(trials, plan)
+        found = compare(self._said, self.plant, situation, plan, NUMPY)
+        for name, amount in found.excess.items():
+            scores = amount / found.size[name]
+            order = np.argsort(-scores, kind="stable")[:WORST]
+            known = self._scores.get(name, np.empty(0))
+            if known.size == 0 or scores[order[0]] > known[0]:
+                self.cases[name] = self._case(name, situation, wish, found, plan, int(order[0]))
+            together, parents = np.concatenate([scores[order], known]), trials.take(order)
+            parents = parents.join(self._parents[name]) if name in self._parents else parents
+            best = np.argsort(-together, kind="stable")[:WORST]
+            self._parents[name], self._scores[name] = parents.take(best), together[best]
+        return tuple(found.excess)
+
+    def _reached(self, trials: Trials, plan: int) -> tuple[Situation, Array]:
+        """Both plants in the round that is looked at, and the prior's action there."""
+        said, plant, lam = self._said, self.plant, cast(Number, trials.lam)
+        count, horizon = trials.script.shape[:2]
+        own: Any = _mapped(
+            lambda entry: np.broadcast_to(entry, (count, *np.shape(entry))), self.env.initial()
+        )
+        prior, pending, reached = own, said.start(np.zeros(count)), None
+        for h in range(int(trials.start.max()) + 1):
+            drawn = {name: values[:, h] for name, values in trials.series.items()}
+            observation, wish = plant.look(own, drawn)
+            prior_observation, prior_wish = plant.look(prior, drawn)
+            seen = said.read(observation)
+            gaps = said.refine(pending, seen, FLOAT64, NUMPY)
+            there = said.gaps_between(seen, said.read(prior_observation), NUMPY)
+            action = self.action(wish, trials.script[:, h])
+            # Where a gap that is carried is false already, no other bound is to blame for it.
+            told = _chosen(trials.exact | ~_true(there, gaps, seen), there, gaps)
+            here = own, prior, told, action, wish
+            reached = here if reached is None else _chosen(trials.start == h, here, reached)
+            now = round_of(said, plant, observation, wish, gaps, lam)
+            step = said.bounds(now, entries_of(said, action), plan, NUMPY).step
+            cost, own = plant.play(own, drawn, action)
+            _, prior = plant.play(prior, drawn, prior_wish)
+            _, pending = said.close(step, cost, FLOAT64, NUMPY)
+        assert reached is not None
+        own, prior, told, action, wish = reached
+        left = cast(Number, horizon - trials.start)
+        later = np.minimum(trials.start[:, None] + np.arange(horizon - int(trials.start.min())), horizon - 1)
+        drawn = {name: values[np.arange(count)[:, None], later] for name, values in trials.series.items()}
+        draws = [{name: values[:, n] for name, values in drawn.items()} for n in range(later.shape[1])]
+        return Situation(own, prior, told, draws, action, lam, left), wish
+
+    def _case(self, name: str, situation: Situation, wish: Array, found: Compared, plan: int, i: int) -> Case:
+        """Case i of those that were compared, in plain numbers."""
+        fields: Any = situation
+        own, prior, gaps, draws, action, lam, remaining = fields
+        round_now = self.breeder.horizon - int(remaining[i]) + 1
+        kind = name.split(" ")[0]
+        shown = {"later": int(found.until[i]), "gap": 1}.get(kind, 0)
+        return Case(
+            bound=name,
+            amount=float(found.excess[name][i]),
+            round_off=ROUND_OFF * float(found.size[name][i]),
+            round=round_now,
+            until=round_now + shown,
+            lam=float(lam[i]),
+            plan=plan,
+            own=_entry(own._asdict(), i),
+            prior=_entry(prior._asdict(), i),
+            gaps=[plain(each[i]) for each in gaps],
+            action=plain(action[i]),
+            prior_action=plain(wish[i]),
+            draws=[_entry(drawn, i) for drawn in draws[: int(remaining[i])]],
+            low=plain(self.plant.low),
+            high=plain(self.plant.high),
+        )
 
 
-def _clipped(structure: Structure, entries: Any) -> Any:
-    low, high = np.asarray(structure.low), np.asarray(structure.high)
-    if low.ndim or high.ndim:
-        low, high = (np.broadcast_to(each, (len(entries),))[:, None] for each in (low, high))
-    return np.clip(entries, low, high)
+def _through_guard(
+    search: _Search, contract: Contract | None, trials: Trials, i: int
+) -> tuple[GuardedCase, GuardedCase]:
+    """Play a trial through the guard: its script, in half of the trials only up to the round that was looked at."""
+    rng, start, script = search.breeder.rng, int(trials.start[i]), trials.script[i]
+    if contract is None:
+        b = search.structure.scale * 10.0 ** rng.uniform(-4.0, -0.5)
+        contract = Contract(float(trials.lam[i]), b, search.breeder.horizon, search.env.cost_floor)
+    series = {name: values[i] for name, values in trials.series.items()}
+    quiet = rng.random() < 0.5
 
+    def propose(h: int, wish: Any) -> Any:
+        return None if quiet and h > start else search.action(wish, script[h])
 
-def _extremes(env: Any, name: str, values: Any, rng: np.random.Generator, count: int) -> Any:
-    """[WARM_UP + ROUNDS, count, ...] values of the episodes, half of them replaced by the ends of their range."""
-    size = (WARM_UP + ROUNDS, count)
-    drawn = values[rng.integers(values.shape[0], size=size), rng.integers(values.shape[1], size=size)]
-    low, high = env.limits().get(name, (-np.inf, np.inf))
-    low, high = (
-        end if np.isfinite(end) else seen for end, seen in ((low, values.min()), (high, values.max()))
+    return play_guarded(
+        search.env,
+        search.structure,
+        contract,
+        [_entry(series, h) for h in range(contract.horizon)],
+        propose,
+        (search.plant.low, search.plant.high),
     )
-    place = rng.random(drawn.shape)
-    return np.where(place < 0.25, low, np.where(place > 0.75, high, drawn))
 
 
-def _at(series: dict[str, Any], n: int) -> dict[str, Any]:
-    return {name: values[n] for name, values in series.items()}
+class _Mapped:
+    """A structure whose gaps are arrays, for many cases at once: every method mapped over the cases and compiled."""
 
+    def __init__(self, structure: Structure) -> None:
+        self._structure = structure
+        self._compiled: dict[Any, Callable[..., Any]] = {}
 
-def _entries(action: Any) -> Any:
-    """[count, n] as n rows, which a structure takes one by one; [count] as it is."""
-    return np.moveaxis(action, 0, -1)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._structure, name)
+
+    def start(self, zero: Any) -> Any:
+        return self._map("start", self._structure.start, zero)
+
+    def read(self, observation: Any) -> Any:
+        return self._map("read", self._structure.read, np.moveaxis(observation, -1, 0))
+
+    def gaps_between(self, seen: Any, prior_seen: Any, ops: Any) -> Any:  # noqa: ARG002
+        return self._with_ops("gaps_between", seen, prior_seen)
+
+    def refine(self, gaps: Any, seen: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
+        return self._with_ops("refine", gaps, seen, np.full(len(seen[0]), epsilon))
+
+    def close(self, step: Any, cost: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
+        return self._with_ops("close", step, cost, np.full(len(cost), epsilon))
+
+    def admits(self, seen: Any, ops: Any) -> Any:  # noqa: ARG002
+        return self._with_ops("admits", seen)
+
+    def agrees(self, seen: Any, prior: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
+        return self._with_ops("agrees", seen, prior, np.full(len(prior), epsilon))
+
+    def bounds(self, now: Round, action: Any, plan: int, ops: Any) -> Bounds:  # noqa: ARG002
+        def one(gaps: Any, seen: Any, prior: Any, lam: Any, action: Any) -> Bounds:
+            here = Round(gaps, seen, prior, lam, *now[4:])
+            return self._structure.bounds(here, action, plan, jax_ops())
+
+        found: Bounds = self._map(("bounds", plan), one, *now[:4], action)
+        return found
+
+    def backup(self, plan: int, now: Round, ops: Any) -> Any:  # noqa: ARG002
+        def one(gaps: Any, seen: Any, prior: Any, lam: Any) -> Any:
+            return self._structure.backup(plan, Round(gaps, seen, prior, lam, *now[4:]), jax_ops())
+
+        return self._map(("backup", plan), one, *now[:4])
+
+    def _with_ops(self, name: str, *arguments: Any) -> Any:
+        method = getattr(self._structure, name)
+        return self._map(name, lambda *each: method(*each, jax_ops()), *arguments)
+
+    def _map(self, key: Any, one: Callable[..., Any], *arguments: Any) -> Any:
+        import jax
+
+        if key not in self._compiled:
+            self._compiled[key] = jax.jit(jax.vmap(one))
+        return jax.tree.map(np.asarray, self._compiled[key](*arguments))
 
 
 @lru_cache(maxsize=8)
-def _batched(env: Any) -> Callable[[Any, dict[str, Any], Any], tuple[Any, Any, Any, Any]]:
-    """(state, drawn, action or None for the prior's) to (observation [o, count], prior's action, cost, next state)."""
+def _batched(env: Env) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any, Any], Any]]:
+    """`look` and `play` of a `Plant` for many cases at once; an observation is [o, count]."""
     import jax
 
-    def one(state: Any, drawn: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+    def looked(state: Any, drawn: Any) -> tuple[Any, Any]:
         observation = env.observation(state, drawn)
-        wish = env.prior(observation)
-        after = env.step(state, drawn, wish if action is None else action)
-        return observation, wish, after.cost, after.state
+        return observation, env.prior(observation)
 
-    compiled = jax.jit(jax.vmap(one))
+    def played(state: Any, drawn: Any, action: Any) -> tuple[Any, Any]:
+        step = env.step(state, drawn, action)
+        return step.cost, step.state
 
-    def played(state: Any, drawn: dict[str, Any], action: Any) -> tuple[Any, Any, Any, Any]:
-        observation, wish, cost, after = jax.tree.map(np.asarray, compiled(state, drawn, action))
-        return np.moveaxis(observation, 0, -1), wish, cost, after
+    compiled_look, compiled_play = jax.jit(jax.vmap(looked)), jax.jit(jax.vmap(played))
 
-    return played
+    def look(state: Any, drawn: Any) -> tuple[Any, Any]:
+        observation, wish = compiled_look(state, drawn)
+        return np.moveaxis(np.asarray(observation), 0, -1), np.asarray(wish)
+
+    def play(state: Any, drawn: Any, action: Any) -> tuple[Any, Any]:
+        cost, after = compiled_play(state, drawn, action)
+        return np.asarray(cost), _mapped(np.asarray, after)
+
+    return look, play
+
+
+def _mapped(function: Callable[[Any], Any], state: Any) -> Any:
+    """A state with the function applied to each of its entries."""
+    return type(state)(*(function(entry) for entry in state))
+
+
+def _chosen(condition: Array, if_true: Any, if_false: Any) -> Any:
+    """`np.where` case by case, in tuples of arrays and of tuples."""
+    if isinstance(if_true, tuple):
+        parts = [_chosen(condition, *pair) for pair in zip(if_true, if_false, strict=True)]
+        return type(if_true)(*parts) if hasattr(if_true, "_fields") else tuple(parts)
+    return np.where(condition[(..., *[None] * (np.ndim(if_true) - 1))], if_true, if_false)
+
+
+def _true(there: Any, gaps: Any, seen: Any) -> Array:
+    """[count] whether the gaps bound those that there are, up to round-off."""
+    count = len(seen[0])
+
+    def largest(values: Array) -> Array:
+        most: Array = np.max(values.reshape(count, -1), axis=1)
+        return most
+
+    over = np.max([largest(actual - known) for actual, known in zip(there, gaps, strict=True)], axis=0)
+    size = 1.0 + np.sum([largest(np.abs(each)) for each in seen], axis=0)
+    true: Array = ~(over > ROUND_OFF * size)
+    return true
+
+
+def _entry(values: dict[str, Any], i: int) -> dict[str, Any]:
+    return {name: plain(each[i]) for name, each in values.items()}
