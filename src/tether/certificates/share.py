@@ -9,8 +9,8 @@ from tether.ops import Flag, Number, Ops
 
 SEARCH = 16
 """Evaluations in the search, at most; the first two are of the proposal and of the start."""
-CLOSE = 1e-4
-"""The online search ends when safe and unsafe shares differ by this part of them."""
+CLOSE = 1e-5
+"""The search ends when safe and unsafe shares differ by this part of them."""
 _HUGE, _TINY = 1e30, 1e-30
 """Stand for any larger and any smaller excess, in whose place they can be computed with."""
 
@@ -56,7 +56,7 @@ def largest_share(
         above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
         stale_low, stale_high = (ops.where(sign * bracket.side > 0.0, 0.5, 1.0) for sign in (-1.0, 1.0))
         high = ops.where(first, farthest, share)
-        return Bracket(
+        narrowed = Bracket(
             ops.where(safe, share, bracket.low),
             ops.where(from_below, ops.maximum(bracket.high, share), high),
             ops.where(from_below, below, bracket.low_excess * stale_low),
@@ -64,9 +64,12 @@ def largest_share(
             ops.where(second, zero, ops.where(safe, 1.0, -1.0)),
             bracket.step + 1.0,
         )
+        done = found(bracket)  # a compiled loop goes on, and must not decide otherwise than the guard
+        return Bracket(*(ops.where(done, *pair) for pair in zip(bracket, narrowed, strict=True)))
 
     def found(bracket: Bracket) -> Flag:
-        return bracket.high - bracket.low <= CLOSE * bracket.high
+        near = bracket.high - bracket.low <= CLOSE * bracket.high
+        return ops.logical_and(bracket.step > 0.5, near)
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
     bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero)
