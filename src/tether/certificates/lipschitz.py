@@ -14,6 +14,10 @@ Every method takes its operations, `ops` (`tether.ops`), and is pure, so that th
 compiled rollout (JAX) run this same code. In the words of `tether.certificates.base` the only backup is the prior, the
 account A_h is -S_h, and an action's list of excesses is moved_i - lam*eps.
 
+**Round-off.** A sum of costs is rounded, and so is an action on its way to the plant: by a share of itself that may be
+far more than a small radius. `choose` therefore keeps that share of the prior's action in reserve and plays the prior
+where the radius is smaller, and what it can cost is added to what round-off is proportional to.
+
 **Fail closed.** A radius that is not a positive number is 0. A cost, or a sum of what was added up, beyond what the
 number type can be computed with (`ops.limit`) is a breach: sums that overflow would otherwise look like slack.
 """
@@ -60,6 +64,8 @@ class Opened(NamedTuple):
     state: LipschitzState
     radius: Number
     """The largest safe deviation, action units."""
+    unit: float
+    """How far off costs and actions may be, relative to their size."""
 
 
 class Taken(NamedTuple):
@@ -178,7 +184,8 @@ class LipschitzCertificate:
         epsilon: float = 0.0,
     ) -> Opened:
         """Begin a round; the safe ball does not depend on what is seen, but on how exactly it is."""
-        return Opened(state, self.radius(state, ops, epsilon))
+        unit = self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
+        return Opened(state, self.radius(state, ops, epsilon), unit)
 
     def choose(self, opened: Opened, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """The safe action nearest to the proposal; see `tether.projection.nearest_safe`."""
@@ -218,7 +225,9 @@ class LipschitzCertificate:
             # The largest of the norms: which one the sensitivity is for is not known here.
             deviation = length(outcome.applied - taken.prior, "l1", ops)
             breached = ops.logical_or(breached, ops.logical_not(deviation <= taken.radius))
-        return self.close(state._replace(breached=breached), deviation, outcome.cost, ops, outcome.epsilon)
+        moved = self.bounds.immediate * length(taken.prior, "linf", ops)
+        state = state._replace(breached=breached, magnitude=state.magnitude + moved)
+        return self.close(state, deviation, outcome.cost, ops, outcome.epsilon)
 
     def close(
         self,

@@ -30,9 +30,7 @@ class Bracket(NamedTuple):
     """How many evaluations there were."""
 
 
-def largest_share(
-    excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops
-) -> Number:
+def largest_share(excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops) -> Number:
     """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
 
     The proposal itself, t = 1, is tried first; then the way up to `farthest` is searched. One step goes where the

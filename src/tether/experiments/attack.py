@@ -25,7 +25,7 @@ from tether.certificates.structure import Bounds, Structure
 from tether.contract import Contract
 from tether.data import Episodes
 from tether.envs import Carbon, Cooling, Env, Inference
-from tether.envs.base import namespace
+from tether.envs.base import Step, namespace
 from tether.learn.rollout import Precision, rollout
 from tether.ops import Ops
 
@@ -67,6 +67,46 @@ def systems(kind: str) -> dict[str, Env]:
     }
     chosen = {"carbon": carbon, "inference": inference, "cooling": cooling}[kind]
     return {name: dataclasses.replace(env, context=("script",)) for name, env in chosen.items()}
+
+
+@cache
+def coarse_systems(kind: str) -> dict[str, Env]:
+    """The first of the `systems`, whose sensors, actuators and meters have fewer digits than the guard."""
+    env = next(iter(systems(kind).values()))
+    return {
+        "float32": coarse(env, "float32", "float32", "float32"),
+        "float16": coarse(env, "float16", "float16", "float16"),
+        "mixed types": coarse(env, "float64", "float16", "float32"),
+    }
+
+
+def coarse(env: Env, observation: str, action: str, cost: str) -> Env:
+    """The system whose observations, actions and costs are rounded to these types on their way.
+
+    Its attribute `resolution` is the relative round-off of the coarsest.
+    """
+    kind: Any = type(env)
+
+    class Coarse(kind):  # type: ignore[misc]
+        """See `coarse`."""
+
+        resolution = max(float(np.finfo(each).eps) for each in (observation, action, cost))
+
+        def observe(self, state: Any, drawn: Any) -> Any:
+            """With the digits of the sensors."""
+            return _rounded(super().observe(state, drawn), observation)
+
+        def step(self, state: Any, drawn: Any, played: Any) -> Step:
+            """With the digits of actuators and meter."""
+            after: Step = super().step(state, drawn, _rounded(played, action))
+            return after._replace(cost=_rounded(after.cost, cost))
+
+    plant: Env = Coarse(**{each.name: getattr(env, each.name) for each in dataclasses.fields(kind)})
+    return plant
+
+
+def _rounded(values: Any, dtype: str) -> Any:
+    return values.astype(dtype).astype(values.dtype)
 
 
 @cache
@@ -135,11 +175,13 @@ class Finding:
 
 def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor: float) -> Certificate:
     """The certificate that is attacked; `loosen` is one of `BOUNDS`."""
+    resolution = getattr(env, "resolution", 0.0)
     if kind == "lipschitz":
-        return LipschitzCertificate(contract, env.sensitivity)
+        return LipschitzCertificate(contract, env.sensitivity, resolution=resolution)
     if kind == "shadowing":
-        return Shadowing(contract, env.structure, env)
-    return Structured(contract, env.structure if loosen is None else loosened(env.structure, loosen, factor))
+        return Shadowing(contract, env.structure, env=env, resolution=resolution)
+    structure = env.structure if loosen is None else loosened(env.structure, loosen, factor)
+    return Structured(contract, structure, resolution=resolution)
 
 
 def attack(
@@ -155,6 +197,8 @@ def attack(
 ) -> Finding:
     """Attack one certificate.
 
+    What the meters of a `coarse` system do not resolve, one unit of their round-off of the bound, is a tie.
+
     Args:
         name: What to call the system.
         env: Of `systems`: its context is the script.
@@ -167,6 +211,7 @@ def attack(
     """
     rng = np.random.default_rng(seed)
     contract = certificate.contract
+    tie = getattr(env, "resolution", 0.0)
     parents: Episodes | None = None
     played = violations = broken_unguarded = breaches = 0
     worst = nearest = math.inf
@@ -181,7 +226,8 @@ def attack(
         shares = np.min(verdict.margins / np.maximum(verdict.bounds, 1e-12), axis=1)
         parents = drawn[np.argsort(shares)[: batch // 10]]
         played += batch
-        violations += int(np.sum(np.any(verdict.violations, axis=1)))
+        broken = verdict.violations & ~(verdict.margins >= -tie * verdict.bounds)
+        violations += int(np.sum(np.any(broken, axis=1)))
         breaches += int(np.count_nonzero(np.asarray(run.breached)))
         broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
@@ -223,7 +269,11 @@ def hostile_episodes(env: Env, count: int, rng: np.random.Generator, horizon: in
         ]
         series[name] = np.stack(rooms, axis=-1) if len(rooms) > 1 else rooms[0]
     tame = rng.choice([1.0, 1.1, 0.9, 1.0 / 0.8], size=(2, count))
-    wild = rng.choice([0.0, 10.0, INFINITE, NAN, 1e20], size=(2, count), p=[0.4, 0.4, 0.05, 0.05, 0.1])
+    wild = rng.choice(
+        [0.0, 10.0, INFINITE, NAN, 1e20, 1e-300, 5e-324, -1e20],
+        size=(2, count),
+        p=[0.4, 0.35, 0.05, 0.05, 0.05, 0.03, 0.03, 0.04],
+    )
     ends = np.where(rng.uniform(size=(2, count)) < 0.6, wild, tame)
     ends = np.where(rng.uniform(size=(2, count)) < 0.2, rng.exponential(size=(2, count)), ends)
     series["script"] = pattern(rng, shape, ends)

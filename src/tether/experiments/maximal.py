@@ -73,7 +73,9 @@ def allowed_shares(env: Env, contract: Contract, episodes: Episodes, extreme: fl
             limit = (h + 1) * contract.b - account
             farthest = _farthest(env, contract.lam, own, states, drawn, prior, extreme, limit)
             compared = np.abs(farthest - prior) > LEAST
-            shares[name].append((np.abs(reached - prior) / np.where(compared, np.abs(farthest - prior), 1.0))[compared])
+            shares[name].append(
+                (np.abs(reached - prior) / np.where(compared, np.abs(farthest - prior), 1.0))[compared]
+            )
         choice = certificate.choose(opened, np.where(strikes[:, h], proposal, prior), prior, box, NUMPY)
         prior_action = env.prior(np.moveaxis(env.observe(prior_state, drawn), 0, -1))
         own, _, cost = env.step(own, drawn, choice.action)
@@ -124,4 +126,7 @@ def _farthest(
 
 
 def _products(grids: list[Array]) -> list[tuple[float, ...]]:
-    return [tuple(float(entry) for entry in point) for point in np.stack(np.meshgrid(*grids), -1).reshape(-1, len(grids))]
+    return [
+        tuple(float(entry) for entry in point)
+        for point in np.stack(np.meshgrid(*grids), -1).reshape(-1, len(grids))
+    ]
