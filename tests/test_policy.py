@@ -119,7 +119,7 @@ def test_a_policy_inside_the_safe_set_is_never_moved_and_plays_alike_online_and_
     np.testing.assert_allclose(run.actions, run.proposals, rtol=0.0, atol=1e-9)
     assert np.max(run.deviations) > 0.05
     assert tether.audit(run, tether.rollout(env, env.prior, episodes), contract).violation_rate == 0.0
-    guard, state = tether.Guard(certificate, env.prior, low=0.0), env.initial()
+    guard, state = tether.Guard(certificate, env.prior, low=0.0, resolution=0.0), env.initial()
     for h in range(24):
         drawn = {name: episodes[name][0, h] for name in env.series}
         observation = env.observe(state, drawn)

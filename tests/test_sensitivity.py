@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tether import Sensitivity, geometric, table
+from tether.ops import NUMPY
 from tether.sensitivity import perturbation_from_dict
 
 RHO = st.one_of(
@@ -18,7 +18,7 @@ RHO = st.one_of(
 @given(rho=RHO, scale=st.floats(1.0, 5.0), rounds=st.integers(0, 60))
 def test_geometric_sums_are_the_sums_of_their_terms(rho, scale, rounds):
     expected = scale * math.fsum(rho**n for n in range(rounds))
-    assert geometric(rho, scale).reach(rounds, np) == pytest.approx(expected, rel=1e-11)
+    assert geometric(rho, scale).reach(rounds, NUMPY) == pytest.approx(expected, rel=1e-11)
 
 
 @given(
@@ -29,13 +29,13 @@ def test_geometric_sums_are_the_sums_of_their_terms(rho, scale, rounds):
 )
 def test_the_memory_of_fixed_size_is_the_sum_over_the_whole_past(rho, scale, deviations, ahead):
     p = geometric(rho, scale)
-    memory = p.empty(100, np, 0.0)
+    memory = p.empty(100, NUMPY, 0.0)
     for deviation in deviations:
-        memory = p.remember(memory, deviation, np)
+        memory = p.remember(memory, deviation, NUMPY)
     past = len(deviations)
     now = [scale * rho ** (past - 1 - j + t) * d for t in range(ahead) for j, d in enumerate(deviations)]
     assert p.felt(memory) == pytest.approx(math.fsum(now[:past]), rel=1e-11)
-    assert p.felt_over(memory, ahead, np) == pytest.approx(math.fsum(now), rel=1e-10)
+    assert p.felt_over(memory, ahead, NUMPY) == pytest.approx(math.fsum(now), rel=1e-10)
 
 
 @given(
@@ -45,16 +45,16 @@ def test_the_memory_of_fixed_size_is_the_sum_over_the_whole_past(rho, scale, dev
 )
 def test_a_table_remembers_the_same_sums_for_any_p(values, deviations, ahead):
     p = table([1.0, *values])
-    memory = p.empty(31, np, 0.0)
+    memory = p.empty(31, NUMPY, 0.0)
     for deviation in deviations:
-        memory = p.remember(memory, deviation, np)
+        memory = p.remember(memory, deviation, NUMPY)
     past = len(deviations)
     now = [
         math.fsum(p.values[past - 1 - j + t] * d for j, d in enumerate(deviations)) for t in range(ahead)
     ]  # fmt: skip
     assert p.felt(memory) == pytest.approx(now[0], rel=1e-12)
-    assert p.felt_over(memory, ahead, np) == pytest.approx(math.fsum(now), rel=1e-12)
-    assert p.reach(ahead, np) == pytest.approx(math.fsum(p.values[:ahead]), rel=1e-12)
+    assert p.felt_over(memory, ahead, NUMPY) == pytest.approx(math.fsum(now), rel=1e-12)
+    assert p.reach(ahead, NUMPY) == pytest.approx(math.fsum(p.values[:ahead]), rel=1e-12)
 
 
 def test_lipschitz_constants_give_the_two_numbers_of_the_paper():

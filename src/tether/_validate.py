@@ -41,3 +41,10 @@ def choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """Check that `value` is one of `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def parts(name: str, value: Any, needed: tuple[str, ...], kind: str) -> None:
+    """Check that `value` has all of the attributes that one of its kind has."""
+    missing = [each for each in needed if not hasattr(value, each)]
+    if missing:
+        raise TypeError(f"{name} must have {', '.join(missing)} as {kind} has, got {value!r}")

@@ -21,6 +21,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
+from tether import _values
 from tether.certificates import Certificate
 from tether.guard import Decision, Guard, GuardMisuse, Reason
 from tether.monitor import Monitor
@@ -261,15 +262,14 @@ class GuardedVector(VectorWrapper):
         if not self._observations:
             raise ResetNeeded("call reset() before the first step")
         before = self._observations
-        played = self._batch(actions)
+        space: Any = self.single_action_space
+        proposals = self._batch(actions)
+        # What only resets ignores its action, but it should not be handed nonsense.
+        played = np.clip(np.nan_to_num(proposals), space.low, space.high).astype(space.dtype)
         reports: list[dict[str, Any] | None] = [None] * self.num_envs
         for i, keeper in enumerate(self._keepers):
             if not self._resetting[i]:
-                played[i], reports[i] = keeper.act(before[i], played[i])
-        # What only resets ignores its action, but it should not be handed nonsense.
-        space: Any = self.single_action_space
-        idle = np.clip(np.nan_to_num(played[self._resetting]), space.low, space.high)
-        played[self._resetting] = idle
+                played[i], reports[i] = keeper.act(before[i], proposals[i])
 
         observations, rewards, six, terminated, truncated, infos = _unpacked(self.env.step(played))
         over = np.logical_or(terminated, truncated)
@@ -293,7 +293,7 @@ class GuardedVector(VectorWrapper):
 
         if "cost" not in infos and (six is not _ABSENT or callable(self._cost)):
             infos["cost"] = np.array(
-                [math.nan if report is None else report["cost"] for report in reports], dtype=float
+                [math.nan if report is None else report["cost"] for report in reports]
             )
             infos["_cost"] = np.array([report is not None for report in reports])
         infos["tether"], infos["_tether"] = (
@@ -303,10 +303,9 @@ class GuardedVector(VectorWrapper):
         return self._seen(observations), rewards, terminated, truncated, infos
 
     def _batch(self, actions: Any) -> Array:
-        """The proposals as [n, ...], a copy."""
-        space = self.single_action_space
-        shape = (self.num_envs, *(space.shape or ()))
-        batch = np.array(actions, dtype=space.dtype)
+        """The proposals as [n, ...] in float64, a copy."""
+        shape = (self.num_envs, *(self.single_action_space.shape or ()))
+        batch = _values.as_array(actions)
         if batch.size != math.prod(shape):
             raise ValueError(
                 f"the actions of {self.num_envs} sub-environments must have shape {shape}, got {batch.shape}"
@@ -404,7 +403,7 @@ class _Keeper:
         report = decision._asdict() | {
             "action": action.copy(),
             "prior_action": self._shaped(decision.prior_action),
-            "proposal": copy.deepcopy(proposal),
+            "proposal": _values.copied(proposal),
             "reason": str(decision.reason),
         }
         self._counts[report["reason"]] += 1
@@ -422,10 +421,11 @@ class _Keeper:
         """Close the round with what the step gave, and complete its report."""
         self._over = over
         names = self.guard.certificate.revealed_names
-        told = info.get("revealed") if names else None
-        revealed = {name: told[name] for name in names} if told is not None else None
+        revealed = info.get("revealed") if names else None
+        if isinstance(revealed, Mapping):
+            revealed = {name: revealed[name] for name in names if name in revealed}
         self.guard.observe(cost, revealed, next_observation=after, reward=reward)
-        report["cost"] = cost
+        report["cost"] = _values.as_number(cost)
         report["counts"] = dict(self._counts)
         breach = self.guard.breach
         report["breach"] = None if breach is None else asdict(breach)
@@ -447,7 +447,7 @@ class _Keeper:
 
     def _ask_prior(self, observation: Any) -> Any:
         answer = self._prior(observation)
-        array = np.asarray(answer, dtype=np.float64)
+        array = _values.as_array(answer)
         if array.size != self._space.low.size:
             return answer
         return array.astype(self._space.dtype).astype(np.float64).ravel()
@@ -455,8 +455,8 @@ class _Keeper:
     def _flat(self, proposal: Any) -> Any:
         """The proposal as [n] if it has n numbers; else as it is, which the guard counts as invalid."""
         try:
-            array = np.asarray(proposal, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
+            array = _values.as_array(proposal)
+        except Exception:  # whatever a stranger's object does when it is asked for numbers
             return None
         return array.ravel() if array.size == self._space.low.size else array
 
@@ -513,7 +513,7 @@ def _unpacked(result: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
 
 
 def _read_cost(source: Cost, six: Any, before: Any, action: Any, after: Any, info: Any) -> Any:
-    """The cost of a step in the type in which it came, which says how exact it is."""
+    """The cost of a step in the type in which it came, which says how exact it is; of an array of one, the number."""
     if callable(source):
         cost = source(before, action, after, info)
     elif source is None and six is not _ABSENT:
@@ -527,7 +527,7 @@ def _read_cost(source: Cost, six: Any, before: Any, action: Any, after: Any, inf
                 "give cost=<the key in info> or cost=<a function of (observation, action, next_observation, info)>"
             )
         cost = info[key]
-    return cost.reshape(()) if getattr(cost, "size", 0) == 1 and hasattr(cost, "reshape") else cost
+    return cost.reshape(())[()] if isinstance(cost, np.ndarray) and cost.size == 1 else cost
 
 
 def _autoreset_mode(env: Any) -> str:

@@ -3,12 +3,12 @@
 A certificate is a pure function of (state, numbers), written once. The online guard runs it on plain floats (`FLOATS`),
 because a round concerns single numbers and arrays would take ten times as long, or on NumPy arrays (`NUMPY`) where
 some of the state are arrays; a compiled rollout runs the same code on JAX arrays (`jax_ops()`). What code may call on
-the numbers that it is handed is Python's arithmetic (`+ - * / **`, comparisons, `abs`) and the methods of `Ops`; no `if`
-on values, since a compiled program has none.
+the numbers that it is handed is Python's arithmetic (`+ - * / **`, comparisons, `abs`) and the methods of `Ops`; no
+`if` on values, since a compiled program has none.
 
-**Numbers that are not ordinary.** `maximum` and `minimum` hand NaN on in all three (Python's own `max` and `min` do so
-for one order of their arguments only), and `sqrt`, `log`, `exp` and `expm1` give NaN or an infinity where Python's
-`math` raises. Dividing a plain float by zero, or raising one to a power that overflows, still raises; the guard takes
+**Numbers that are not ordinary.** `maximum`, `minimum` and `clip` hand NaN on in all three (Python's own `max` and
+`min` do so for one order of their arguments only), and `sqrt`, `exp`, `log`, `sin` and the like give NaN or an infinity
+where Python's `math` raises. Dividing a plain float by zero, or raising one to a power that overflows, still raises; the guard takes
 any exception of a certificate for an assumption breach. A comparison with NaN is false, so freedom must be granted by
 a comparison that holds (`spent <= allowed`), never by the failure of one.
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -64,7 +64,7 @@ class Ops(Protocol):
         """The smaller; NaN if either is."""
 
     def clip(self, value: Number, low: Number, high: Number) -> Number:
-        """`value` cut to [low, high]."""
+        """`value` cut to [low, high]; NaN if any of the three is."""
 
     def where(self, condition: Flag, if_true: Choice, if_false: Choice) -> Choice:
         """The one or the other; both are computed."""
@@ -194,8 +194,8 @@ class Ops(Protocol):
 class _Floats:
     """Plain Python floats."""
 
-    __name__ = "floats"
-    inf = math.inf
+    def __reduce__(self) -> str:
+        return "FLOATS"  # there is one: a copy is the same object
 
     @staticmethod
     def maximum(first: Number, second: Number) -> Number:
@@ -207,15 +207,13 @@ class _Floats:
 
     @staticmethod
     def clip(value: Number, low: Number, high: Number) -> Number:
-        return low if value < low else high if value > high else value
+        return value if low <= value <= high else _Floats.minimum(_Floats.maximum(value, low), high)
 
     @staticmethod
     def where(condition: Flag, if_true: Choice, if_false: Choice) -> Choice:
         return if_true if condition else if_false
 
     abs = staticmethod(abs)
-    sin = staticmethod(math.sin)
-    cos = staticmethod(math.cos)
     tanh = staticmethod(math.tanh)
     isfinite = staticmethod(math.isfinite)
 
@@ -224,12 +222,26 @@ class _Floats:
         return math.sqrt(value) if value >= 0.0 else math.nan
 
     @staticmethod
+    def sin(value: Number) -> Number:
+        return math.sin(value) if math.isfinite(value) else math.nan
+
+    @staticmethod
+    def cos(value: Number) -> Number:
+        return math.cos(value) if math.isfinite(value) else math.nan
+
+    @staticmethod
     def exp(value: Number) -> Number:
-        return math.exp(value) if value < 709.0 or value != value else math.inf
+        try:
+            return math.exp(value)
+        except OverflowError:
+            return math.inf
 
     @staticmethod
     def expm1(value: Number) -> Number:
-        return math.expm1(value) if value < 709.0 or value != value else math.inf
+        try:
+            return math.expm1(value)
+        except OverflowError:
+            return math.inf
 
     @staticmethod
     def log(value: Number) -> Number:
@@ -261,9 +273,9 @@ class _Floats:
 
     @staticmethod
     def largest(values: Sequence[Number]) -> Number:
-        largest = max(values)
+        total = sum(values)
         # Python's max keeps a NaN only where it comes first; a sum has one wherever it is.
-        return largest if largest == largest and sum(values) == sum(values) else _largest(values)
+        return max(values) if total == total else _largest(values)
 
     @staticmethod
     def epsilon(value: Number | Array) -> float:  # noqa: ARG004
@@ -307,6 +319,9 @@ class _Arrays:
 
     def __init__(self, namespace: ModuleType) -> None:
         self._namespace = namespace
+
+    def __reduce__(self) -> Any:
+        return "NUMPY"
 
     def __getattr__(self, name: str) -> Any:
         # Found once; after that it is an attribute like any other.
@@ -356,6 +371,9 @@ class _Arrays:
 
 class _Jax(_Arrays):
     """JAX's own ways of what a compiled program does differently."""
+
+    def __reduce__(self) -> Any:
+        return jax_ops, ()
 
     def loop(
         self,
@@ -426,9 +444,26 @@ def round_off(value: object) -> float:
     Plain numbers and whole ones count as float64, which says nothing of where they came from: see `tether.Guard`.
     """
     dtype = getattr(value, "dtype", None)
-    if dtype is None or getattr(dtype, "kind", None) in ("i", "u", "b"):
+    if dtype is None:
+        return FLOAT64
+    # Of the usual types, and of others by what NumPy or torch says of them.
+    whole = getattr(dtype, "kind", "") in ("i", "u", "b") or not getattr(dtype, "is_floating_point", True)
+    if whole or dtype == np.float64:
         return FLOAT64
     try:
         return float(np.finfo(dtype).eps)
     except (TypeError, ValueError):  # torch's and ml_dtypes' own types
         return _BY_SIZE.get(getattr(dtype, "itemsize", 0), FLOAT32)
+
+
+def coarsest(value: object) -> float:
+    """The largest `round_off` of a value's parts; mappings, lists, tuples and arrays of objects are looked into."""
+    if isinstance(value, float):
+        return FLOAT64
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    elif getattr(getattr(value, "dtype", None), "kind", "") == "O":
+        value = list(cast(Any, value).flat)
+    if isinstance(value, list | tuple):
+        return max([coarsest(entry) for entry in value], default=FLOAT64)
+    return round_off(value)

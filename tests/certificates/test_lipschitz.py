@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tether.learn.trees  # noqa: F401  (makes certificates PyTrees)
-from tether import Contract, LipschitzCertificate, Sensitivity, _scalar, geometric, table
+from tether import Contract, LipschitzCertificate, Sensitivity, geometric, table
+from tether.ops import FLOATS, NUMPY, jax_ops
 
 RULES = ("paper", "released", "tight")
 
@@ -96,15 +97,16 @@ SHARES = st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 50.0)), min_size
 @given(certificate=certificates(), rounds=SHARES)
 def test_radii_are_those_of_the_sums_over_the_whole_history(certificate, rounds):
     book = ByTheBook(certificate)
-    xp = _scalar if hasattr(certificate.bounds.perturbation, "rho") else np
-    state = certificate.start(xp)
+    ops = certificate.online_ops
+    assert ops is (FLOATS if hasattr(certificate.bounds.perturbation, "rho") else NUMPY)
+    state = certificate.start(ops)
     for share, extra in rounds[: certificate.contract.horizon]:
-        radius, expected = certificate.radius(state, xp), book.radius()
+        radius, expected = certificate.radius(state, ops), book.radius()
         scale = (state.magnitude + certificate.contract.horizon) / certificate.bounds.immediate
         assert radius <= expected * (1 + 1e-12) + 1e-12 * scale  # rounded inward ...
         assert radius == pytest.approx(expected, rel=1e-8, abs=1e-8 * scale)  # ... by very little
         deviation, cost = share * radius, certificate.contract.cost_floor + extra
-        state = certificate.update(state, deviation, cost, xp)
+        state = certificate.close(state, deviation, cost, ops)
         book.update(deviation, cost)
 
 
@@ -120,7 +122,7 @@ def test_for_the_same_history_paper_is_within_released_within_tight(certificate,
         assert radii[1] <= radii[2] * (1 + 1e-8) + room
         # The history is made by the largest of the three: the order holds for any history.
         deviation, cost = share * radii[2], certificate.contract.cost_floor + extra
-        states = [each.update(s, deviation, cost) for each, s in zip(nested, states, strict=True)]
+        states = [each.close(s, deviation, cost) for each, s in zip(nested, states, strict=True)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -136,7 +138,7 @@ def test_whatever_was_played_the_prior_stays_safe(certificate, rounds):
             earned = (end - h + 1) * book.contract.lam * book.contract.cost_floor + end * book.contract.b
             assert book.surplus() + earned - spent >= -1e-9 * (state.magnitude + 1.0)
         deviation, cost = share * float(certificate.radius(state)), certificate.contract.cost_floor + extra
-        state = certificate.update(state, deviation, cost)
+        state = certificate.close(state, deviation, cost)
         book.update(deviation, cost)
 
 
@@ -153,7 +155,7 @@ def test_a_table_of_powers_is_geometric(rule):
         radius = as_number.radius(number)
         assert as_table.radius(tabled) == pytest.approx(radius, rel=1e-9)
         deviation, cost = radius * rng.random(), 1.0 + rng.exponential()
-        number, tabled = as_number.update(number, deviation, cost), as_table.update(tabled, deviation, cost)
+        number, tabled = as_number.close(number, deviation, cost), as_table.close(tabled, deviation, cost)
 
 
 @settings(max_examples=150, deadline=None)
@@ -168,20 +170,20 @@ def test_bisection_finds_the_least_ratio_over_a_long_horizon(rho, base, slope, m
     p, immediate, carried = geometric(rho), 2.0, 3.0
     k = np.arange(1, remaining + 1)
     # As much memory as leaves every numerator at least 0, which is what a kept promise means.
-    memory = memory_share * float(np.min((base + k * slope) / (carried * p.reach(k, np))))
-    ratios = (base + k * slope - carried * p.felt_over(memory, k, np)) / (
-        immediate + carried * p.reach(k - 1, np)
+    memory = memory_share * float(np.min((base + k * slope) / (carried * p.reach(k, NUMPY))))
+    ratios = (base + k * slope - carried * p.felt_over(memory, k, NUMPY)) / (
+        immediate + carried * p.reach(k - 1, NUMPY)
     )
-    found = p.least_ratio(base, slope, immediate, carried, memory, remaining, 3000, np)
+    found = p.least_ratio(base, slope, immediate, carried, memory, remaining, 3000, NUMPY)
     assert found == pytest.approx(ratios.min(), rel=1e-9, abs=1e-10 * (base + slope * remaining))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_one_compiled_program_serves_every_lam_and_b(rule):
     def radius_after(certificate):
-        state = certificate.start(jnp, jnp.zeros(()))
-        state = certificate.update(state, 0.01, 1.5, jnp)
-        return certificate.radius(state, jnp)
+        state = certificate.start(jax_ops(), jnp.zeros(()))
+        state = certificate.close(state, 0.01, 1.5, jax_ops())
+        return certificate.radius(state, jax_ops())
 
     def make(lam, b):
         bounds = Sensitivity(31.0, 2.875, geometric(0.25))
@@ -193,25 +195,25 @@ def test_one_compiled_program_serves_every_lam_and_b(rule):
         together = jax.jit(jax.vmap(radius_after))(stacked)
     for (lam, b), radius in zip(grid, together, strict=True):
         state = make(lam, b).start()
-        state = make(lam, b).update(state, 0.01, 1.5)
+        state = make(lam, b).close(state, 0.01, 1.5)
         assert radius == pytest.approx(make(lam, b).radius(state), rel=1e-12)
 
 
 def test_memory_does_not_grow_with_the_rounds_when_p_is_geometric():
     certificate = LipschitzCertificate(Contract(1.0, 1.0, 10_000), Sensitivity(1.0, 1.0, geometric(0.5)))
-    state = certificate.start(_scalar)
+    state = certificate.start(FLOATS)
     for _ in range(100):
-        state = certificate.update(state, 0.01, 1.0, _scalar)
+        state = certificate.close(state, 0.01, 1.0, FLOATS)
     assert all(type(field) in (float, bool) for field in state)
 
 
 @pytest.mark.parametrize("cost", [math.nan, math.inf, -math.inf, 0.999, -1.0])
 def test_after_a_cost_that_cannot_be_only_the_prior_is_safe(cost):
     certificate = LipschitzCertificate(Contract(1.0, 1.0, 5, 1.0), Sensitivity(1.0, 1.0, geometric(0.5)))
-    state = certificate.update(certificate.start(), 0.1, cost)
+    state = certificate.close(certificate.start(), 0.1, cost)
     assert state.breached
     assert certificate.radius(state) == 0.0
-    later = certificate.update(state, 0.0, 2.0)
+    later = certificate.close(state, 0.0, 2.0)
     assert later.breached
     assert certificate.radius(later) == 0.0
     assert math.isfinite(later.surplus)

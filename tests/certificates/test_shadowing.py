@@ -11,6 +11,7 @@ import pytest
 
 import tether
 from tether.certificates import Shadowing, Structured
+from tether.certificates.share import CLOSE
 from tether.data.synthetic_cooling import synthetic_cooling
 from tether.experiments.attack import hostile, hostile_episodes, systems
 
@@ -65,14 +66,15 @@ def test_the_prior_is_replayed_exactly_and_as_in_the_rollout(name):
     certificate = shadowing(env, 0.5, 0.5)
     run = tether.rollout(env, hostile, episodes, certificate) if name in SYSTEMS else None
     for i in range(6):
-        guard = tether.Guard(certificate, env.prior, env.low, env.high, env.norm)
-        surplus = 0.0
+        guard = tether.Guard(certificate, env.prior, env.low, env.high, env.norm, resolution=0.0)
+        spent = 0.0
         for h, (decision, cost, prior_cost) in enumerate(play(env, episodes, i, guard, lambda h: True)):
-            surplus += 1.5 * prior_cost - cost
-            assert guard._state.surplus == pytest.approx(surplus, abs=1e-9)
+            spent += cost - 1.5 * prior_cost
+            assert guard._state.account == pytest.approx(spent, abs=1e-9)
             assert guard._state.shadow.known
             if run is not None:
-                assert decision.action == pytest.approx(run.actions[i, h], abs=1e-9)
+                # The online search ends at this share of the way; a compiled one has no such end.
+                assert decision.action == pytest.approx(run.actions[i, h], rel=10.0 * CLOSE, abs=10.0 * CLOSE)
 
 
 @pytest.mark.parametrize("name", ["carbon", "inference", "cooling"])
@@ -146,7 +148,7 @@ def test_what_is_revealed_is_checked_and_a_saved_guard_goes_on():
         tether.Guard.from_state_dict(saved, env.prior)
     plain = tether.Guard(Structured(env.contract(1.0, 1.0), env.structure), env.prior, env.low, env.high)
     plain.act(observation, np.zeros(2))
-    with pytest.raises(ValueError, match="makes use of what is revealed"):
+    with pytest.raises(ValueError, match="makes no use of what is revealed"):
         plain.observe(cost, {"effectiveness": [0.9, 0.9]})
 
 

@@ -111,7 +111,7 @@ def test_the_online_guard_and_the_compiled_rollout_decide_alike(system, rule):
     contract = plain.system.contract(lam=1.0, b=1.5)
     certificate = tether.LipschitzCertificate(contract, plain.system.sensitivity, rule)
     run = tether.rollout(plain.system, wavering(env, jnp), plain.episodes, certificate)
-    env = Guarded(env, certificate, plain.system.prior, norm=plain.system.norm)
+    env = Guarded(env, certificate, plain.system.prior, norm=plain.system.norm, resolution=0.0)
     replaced = 0
     for index in (0, 7, 39):
         observations, rewards, infos = play(env, wavering(env, np), index)

@@ -27,7 +27,7 @@ def noisy(observation, key):
 
 def play_online(episodes, i, propose, rule_certificate):
     """One episode in plain NumPy, round by round, through the online guard."""
-    guard = tether.Guard(rule_certificate, ENV.prior, low=ENV.low, high=ENV.high)
+    guard = tether.Guard(rule_certificate, ENV.prior, low=ENV.low, high=ENV.high, resolution=0.0)
     state, decisions = ENV.initial(), []
     for h in range(episodes.horizon):
         drawn = {name: episodes[name][i, h] for name in ENV.series}

@@ -18,8 +18,10 @@ account A_h is -S_h, and an action's list of excesses is moved_i - lam*eps.
 far more than a small radius. `choose` therefore keeps that share of the prior's action in reserve and plays the prior
 where the radius is smaller, and what it can cost is added to what round-off is proportional to.
 
-**Fail closed.** A radius that is not a positive number is 0. A cost, or a sum of what was added up, beyond what the
-number type can be computed with (`ops.limit`) is a breach: sums that overflow would otherwise look like slack.
+**Fail closed.** A radius that is not a positive number is 0, and none is beyond what the number type can be computed
+with (`ops.limit`). A cost, or a sum of what was added up, beyond that is a breach: sums that overflow would otherwise
+look like slack. Constants beyond it are refused; in a compiled program with fewer digits the episode begins with a
+breach.
 """
 
 from __future__ import annotations
@@ -123,6 +125,15 @@ class LipschitzCertificate:
         _validate.choice("rule", self.rule, get_args(Rule))
         self.bounds.perturbation.check_horizon(self.contract.horizon)
         _validate.number("resolution", self.resolution, minimum=0.0)
+        for name, size in (
+            ("lam * cost_floor + b", self.contract.earned),
+            ("Gamma", self._total(0.0, NUMPY)),
+        ):
+            if not size <= NUMPY.limit(0.0):
+                raise ValueError(
+                    f"{name} is {size:g}, beyond the {NUMPY.limit(0.0):g} that is computed with; Gamma is immediate + "
+                    "carried * (p(0) + p(1) + ...) over the horizon: use other units, or a shorter horizon"
+                )
 
     @property
     def online_ops(self) -> Ops:
@@ -134,11 +145,16 @@ class LipschitzCertificate:
         earned = zero + self.contract.earned
         memory = self.bounds.perturbation.empty(self.contract.horizon, ops, zero)
         allowance = zero if self.rule == "tight" else earned
-        return LipschitzState(zero, allowance, zero, memory, earned, zero > 0.0)
+        limit = ops.limit(zero)
+        covered = ops.logical_and(earned <= limit, self._total(zero, ops) <= limit)
+        return LipschitzState(zero, allowance, zero, memory, earned, ops.logical_not(covered))
 
     def total(self, state: LipschitzState, ops: Ops = NUMPY) -> Number:
         """Gamma_{h,h}, cost per action: all that a unit deviation in the coming round can ever cost."""
-        later = self.contract.horizon - state.rounds - 1.0
+        return self._total(state.rounds, ops)
+
+    def _total(self, rounds: Number, ops: Ops) -> Number:
+        later = self.contract.horizon - rounds - 1.0
         return self.bounds.immediate + self.bounds.carried * self.bounds.perturbation.reach(later, ops)
 
     def radius(self, state: LipschitzState, ops: Ops = NUMPY, epsilon: float = 0.0) -> Number:
@@ -152,11 +168,13 @@ class LipschitzCertificate:
         contract, bounds = self.contract, self.bounds
         unit = self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
         round_off = unit * state.magnitude
+        # Where round-off can be as large as the sums themselves nothing is left; not less: two negatives make a plus.
+        kept = max(1.0 - unit, 0.0)
         if self.rule == "tight":
             # After k more rounds the prior has paid at least k*eps more and k*b more has been earned.
             radius = bounds.perturbation.least_ratio(
-                base=state.surplus + state.rounds * contract.b * (1.0 - unit) - round_off,
-                slope=contract.earned * (1.0 - unit),
+                base=state.surplus + state.rounds * contract.b * kept - round_off,
+                slope=contract.earned * kept,
                 immediate=bounds.immediate,
                 carried=bounds.carried,
                 memory=state.memory,
@@ -166,9 +184,9 @@ class LipschitzCertificate:
             )
         else:
             radius = (state.allowance - round_off) / self.total(state, ops)
-        radius = radius * (1.0 - unit)
+        radius = ops.minimum(radius * kept, ops.limit(state.rounds))
         granted = ops.logical_and(radius > 0.0, ops.logical_not(state.breached))
-        return ops.where(granted, radius, 0.0 * state.surplus)
+        return ops.where(granted, radius, 0.0 * state.rounds)  # the one number that is finite in any case
 
     def margin(self, state: LipschitzState, deviation: Number) -> Number:
         """How far below its bound J_h stays if `deviation` is played now, whatever happens; cost units."""
@@ -256,7 +274,7 @@ class LipschitzCertificate:
             later = bounds.carried * p.felt_over(memory, contract.horizon - closed, ops)
             allowance = contract.earned + ops.maximum(allowance - spent, surplus - later + past)
         magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + spent
-        covered = ops.logical_and(accepted, magnitude <= ops.limit(magnitude))
+        covered = ops.logical_and(accepted, magnitude + abs(surplus) <= ops.limit(magnitude))
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
         return LipschitzState(closed, allowance, surplus, memory, magnitude, breached)
 
@@ -283,28 +301,34 @@ class LipschitzCertificate:
     def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[LipschitzState, Taken | None]:
         """The state and the open round that were saved as plain numbers and lists, checked."""
         restored = LipschitzState(**state)
-        memory = np.asarray(restored.memory, dtype=float)
-        expected = () if self.online_ops is FLOATS else (self.contract.horizon,)
+        shape = () if self.online_ops is FLOATS else (self.contract.horizon,)
         saved.require_rounds(restored.rounds, self.contract.horizon)
-        saved.require_numbers("surplus", restored.surplus)
-        saved.require_numbers("allowance", restored.allowance)
-        saved.require_numbers("memory", memory, minimum=0.0, shape=expected)
-        saved.require_numbers("magnitude", restored.magnitude, minimum=self.contract.earned)
         saved.require_flag("breached", restored.breached)
-        if expected:
-            restored = restored._replace(memory=memory)
+        # Each round adds what it earns, but after a breach, and slack is a part of what was added.
+        rounds = 0.0 if restored.breached else restored.rounds
+        least, limit = self.contract.earned * (rounds + 1.0) * (1.0 - 1e-9), FLOATS.limit(0.0)
+        saved.require_numbers("magnitude", restored.magnitude, minimum=least, maximum=limit)
+        most = restored.magnitude * (1.0 + 1e-9)
+        saved.require_numbers("surplus", restored.surplus, minimum=-most, maximum=most)
+        largest = 0.0 if self.rule == "tight" else most
+        saved.require_numbers("allowance", restored.allowance, maximum=largest)
+        saved.require_numbers("memory", restored.memory, minimum=0.0, shape=shape)
+        restored = restored._replace(memory=saved.numbers(restored.memory))
         if taken is None:
             return restored, None
-        open_round = Taken(taken[0], taken[1], saved.numbers(taken[2]))
-        saved.require_numbers("deviation", open_round.deviation, minimum=0.0)
-        saved.require_numbers("radius", open_round.radius, minimum=open_round.deviation)
-        return restored, open_round
+        saved.require_length("taken", taken, len(Taken._fields))
+        deviation, radius, prior = taken
+        saved.require_numbers("radius", radius, minimum=0.0)
+        saved.require_numbers("deviation", deviation, minimum=0.0, maximum=radius)
+        saved.require_numbers("prior", prior, shape=np.shape(prior)[:1])
+        return restored, Taken(deviation, radius, saved.numbers(prior))
 
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic.
 
-        It covers the guard's own sums over the horizon, and a plant whose states are up to about 10^5 times larger than
-        its costs, so that its costs are differences of large numbers: 1e-9 in float64, 2e-5 in float32.
+        It covers the guard's own sums over the horizon, and a plant whose states are larger than its costs, so that its
+        costs are differences of large numbers: 1e-9 in float64, for states up to about 10^5 times larger, and 2e-5 in
+        float32, for states up to about 10 times larger.
         """
         horizon = self.contract.horizon
         own = epsilon * (4.0 * (horizon + 16.0) + self.bounds.perturbation.round_off_growth(horizon))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
+
+from tether import _validate, _values
+from tether.decision import Breach, Reason
 
 
 def numbers(saved: Any) -> Any:
@@ -22,16 +26,30 @@ def require_rounds(rounds: Any, horizon: int) -> None:
 
 
 def require_numbers(
-    name: str, value: Any, *, minimum: float = -math.inf, shape: tuple[int, ...] = ()
+    name: str,
+    value: Any,
+    *,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    shape: tuple[int, ...] = (),
 ) -> None:
-    """Refuse what is not finite numbers of this shape, at least `minimum`."""
+    """Refuse what is not finite numbers of this shape, from `minimum` to `maximum`."""
     try:
-        array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
         raise ValueError(f"{name} must be numbers of shape {shape}, got {value!r}") from error
-    if array.shape != shape or not np.all(np.isfinite(array)) or not np.all(array >= minimum):
-        least = "" if minimum == -math.inf else f" of at least {minimum:g}"
-        raise ValueError(f"{name} must be finite numbers{least} of shape {shape}, got {value!r}")
+    # Text and truth values are no numbers, although NumPy would take them for some.
+    usable = array.dtype.kind in "iuf" and array.shape == shape
+    if not (usable and np.all(np.isfinite(array)) and np.all((array >= minimum) & (array <= maximum))):
+        raise ValueError(
+            f"{name} must be finite numbers of shape {shape} from {minimum:g} to {maximum:g}, got {value!r}"
+        )
+
+
+def require_length(name: str, value: Any, length: int) -> None:
+    """Refuse what is not a list of so many entries."""
+    if not isinstance(value, list) or len(value) != length:
+        raise ValueError(f"{name} must be a list of {length} entries, got {value!r}")
 
 
 def require_flag(name: str, value: Any) -> None:
@@ -44,3 +62,32 @@ def require_choice(name: str, value: Any, count: int) -> None:
     """Refuse what is not a whole number from 0 to count - 1."""
     if isinstance(value, bool) or not isinstance(value, float | int) or value not in range(count):
         raise ValueError(f"{name} must be a whole number from 0 to {count - 1}, got {value!r}")
+
+
+def shape(saved: Any, known: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The shape of a guard's actions, checked against what its bounds say."""
+    given = None if saved is None else tuple(saved)
+    vector = given is None or (len(given) < 2 and all(type(n) is int and n > 0 for n in given))
+    if not vector or (known is not None and given != known):
+        raise ValueError(
+            f"shape must be null, [] or [n]{'' if known is None else f', {known}'}, got {saved!r}"
+        )
+    return given
+
+
+def breach(saved: Any, breached: bool, round_now: int) -> Breach | None:
+    """A guard's breach, checked: there is one if its state says so, and in no later round."""
+    if (saved is not None) != breached:
+        raise ValueError(f"breach must be there if and only if the state is breached, got {saved!r}")
+    if saved is None:
+        return None
+    restored = Breach(**_values.from_json(saved))
+    _validate.count("the breach's round", restored.round)
+    if restored.round > round_now:
+        raise ValueError(f"the breach's round must be at most {round_now}, got {restored.round!r}")
+    return restored
+
+
+def counts(saved: Any) -> Counter[Reason]:
+    """How often each reason occurred, checked."""
+    return Counter({Reason(name): _validate.count("counts", n, minimum=0) for name, n in saved.items()})

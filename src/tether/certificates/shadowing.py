@@ -130,10 +130,11 @@ class Shadowing(Structured):
         if ops is FLOATS or ops is NUMPY:
             # A copy: whoever owns the observation may overwrite it before the round is over.
             arrays, observation = NUMPY, np.array(observation, dtype=float)
-        own, drawn = self.env.shown(observation)
-        first = state.rounds <= 0.0
-        prior = own._make(arrays.where(first, *pair) for pair in zip(own, state.shadow.state, strict=True))
-        prior_seen = self.system.read(self.env.observe(prior, drawn))
+        with np.errstate(all="ignore"):
+            own, drawn = self.env.shown(observation)
+            pairs = zip(own, state.shadow.state, strict=True)
+            prior = own._make(arrays.where(state.rounds <= 0.0, *pair) for pair in pairs)
+            prior_seen = self.system.read(self.env.observe(prior, drawn))
         if ops is FLOATS:
             prior_seen = tuple(float(each) for each in prior_seen)
         known = self.system.gaps_between(opened.seen, prior_seen, ops)
@@ -153,21 +154,37 @@ class Shadowing(Structured):
         if revealed is None:
             lost = Shadow(shadow.state, ops.logical_and(shadow.known, False))
             return ShadowingState(*self.close(before, taken.taken, outcome, 0.0, ops), lost)
-        own, drawn = self.env.shown(taken.observation)
-        drawn = {**drawn, **revealed}
-        replayed = self.env.step(shadow.state, drawn, self.env.prior(self.env.observe(shadow.state, drawn)))
-        explained = self.env.step(own, drawn, taken.action).cost
-        off = max(taken.taken.epsilon, outcome.epsilon) ** 0.5 * (self.system.scale + abs(outcome.cost))
-        usable = ops.logical_and(
-            abs(explained - outcome.cost) <= off, shadow.known
-        )  # neither is true of a NaN
-        for name, (low, high) in self.env.limits().items():
-            if name in revealed:
-                inside = (revealed[name] >= low) & (revealed[name] <= high)
-                usable = ops.logical_and(usable, ops.all(inside) if ops is not FLOATS else bool(inside.all()))
-        paid = ops.where(usable, replayed.cost, 0.0)
+        arrays = NUMPY if ops is FLOATS else ops
+        epsilon = max(taken.taken.epsilon, outcome.epsilon)
+        with np.errstate(all="ignore"):
+            own, drawn = self.env.shown(taken.observation)
+            drawn = {**drawn, **revealed}
+            prior = self.env.prior(self.env.observe(shadow.state, drawn))
+            replayed = self.env.step(shadow.state, drawn, prior)
+            explained = self.env.step(own, drawn, taken.action).cost
+            off = epsilon**0.5 * (self.system.scale + abs(outcome.cost))
+            # Neither is true of a NaN.
+            usable = arrays.logical_and(abs(explained - outcome.cost) <= off, shadow.known)
+            for name, (low, high) in self.env.limits().items():
+                if name in revealed:
+                    # What is at an end of its range may have been rounded to beyond it.
+                    least, most = low - 4.0 * epsilon * abs(low), high + 4.0 * epsilon * abs(high)
+                    inside = arrays.logical_and(revealed[name] >= least, revealed[name] <= most)
+                    usable = arrays.logical_and(usable, arrays.all(inside))
+        after = self._kept(usable, replayed.state, shadow.state, arrays)
+        paid = arrays.where(usable, replayed.cost, 0.0)
+        if ops is FLOATS:
+            paid, usable = float(paid), bool(usable)
         closed = self.close(before, taken.taken, outcome, paid, ops)
-        return ShadowingState(*closed, Shadow(replayed.state, usable))
+        return ShadowingState(*closed, Shadow(after, usable))
+
+    @staticmethod
+    def _kept(usable: Flag, after: Any, before: Any, ops: Ops) -> Any:
+        """The state after the round if that is known, else the one before, whose numbers are finite."""
+        for new, old in zip(after, before, strict=True):
+            if np.shape(new) != np.shape(old):
+                raise ValueError(f"revealed must have the shapes of the series, but led to a state {after!r}")
+        return after._make(ops.where(usable, *pair) for pair in zip(after, before, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate, but for the environment's class."""
@@ -180,17 +197,26 @@ class Shadowing(Structured):
     def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[Any, Any]:
         """The state and the open round that were saved as plain numbers and lists."""
         inner = {name: value for name, value in state.items() if name != "shadow"}
+        if taken is not None:
+            saved.require_length("taken", taken, len(Watched._fields))
         restored: Any
         restored, inner_taken = super().restore(inner, None if taken is None else taken[0])
         watched = None
         if taken is not None:
-            action = saved.numbers(taken[2])
-            watched = Watched(inner_taken, np.array(taken[1], dtype=float), action, self._shadow(taken[3]))
+            _, observation, action, shadow = taken
+            for name, given in (("observation", observation), ("action", action)):
+                saved.require_numbers(name, given, shape=np.shape(given)[:1])
+            watched = Watched(
+                inner_taken, saved.numbers(observation), saved.numbers(action), self._shadow(shadow)
+            )
         return ShadowingState(*restored, self._shadow(state["shadow"])), watched
 
     def _shadow(self, given: Any) -> Shadow:
         initial = self.env.initial()
-        saved.require_flag("shadow known", given[1])
-        for each, like in zip(given[0], initial, strict=True):
+        saved.require_length("shadow", given, len(Shadow._fields))
+        state, known = given
+        saved.require_length("shadow state", state, len(initial))
+        saved.require_flag("shadow known", known)
+        for each, like in zip(state, initial, strict=True):
             saved.require_numbers("shadow state", each, shape=np.shape(like))
-        return Shadow(initial._make(saved.numbers(each) for each in given[0]), given[1])
+        return Shadow(initial._make(saved.numbers(each) for each in state), known)
