@@ -1,4 +1,4 @@
-"""Structured certificates: every bound searched for counterexamples, the promise attacked, one code on both sides."""
+"""Structured certificates: bounds against brute force, the promise attacked, one code on both sides."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tether
-from structures import EPSILON, counterexamples, guarded_costs, prior_costs, sequence_counterexamples
-from tether.certificates import Structured
-from tether.experiments.attack import BOUNDS, Loosened, attack, hostile, hostile_episodes, systems
+from structures import guarded_costs, prior_costs
+from tether.certificates import Bounds, Box, Outcome, Round, Structured
+from tether.certificates.share import largest_share
+from tether.experiments.attack import BOUNDS, attack, hostile, hostile_episodes, loosened, systems
+from tether.experiments.maximal import allowed_shares
+from tether.ops import FLOAT32, FLOATS, NUMPY, jax_ops
 
 KINDS = ("carbon", "inference")  # the vector system is in test_cooling_structure.py
 SYSTEMS = {(kind, name): env for kind in KINDS for name, env in systems(kind).items()}
@@ -24,26 +29,121 @@ CONTRACTS = ((0.0, 2.0), (2.0, 0.3), (10.0, 6.0), (0.0, 0.01), (0.0, 0.0))
 PLAIN = {"carbon": tether.envs.Carbon(), "inference": tether.envs.Inference()}
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 """Where compiling would take most of the time."""
-FLOAT32 = float(np.finfo(np.float32).eps)
+
+
+def situations(env, rng, count):
+    """(gaps, observed numbers, lam, action, the prior's level at both ends of the gaps) of many rounds."""
+    structure = env.structure
+    size = rng.choice([0.0, 0.2, 1.0, 5.0], size=(2, count)) * rng.exponential(size=(2, count))
+    lam = rng.choice([0.0, 0.5, 2.0, 10.0], size=count)
+    if isinstance(env, tether.envs.Carbon):
+        x = rng.uniform(0.0, structure.backlog_max, count) * rng.choice([0.0, 0.1, 1.0], count)
+        mu = rng.uniform(0.0, structure.demand_max, count) * rng.choice([0.0, 1.0], count, p=[0.1, 0.9])
+        above, below = np.minimum(size[0], x), np.minimum(size[1], structure.backlog_max - x)
+        away = rng.choice([-1.0, -0.5, -0.1, 0.0, 0.1, 1.0], count) * rng.uniform(size=count)
+        action = (x + mu) / structure.efficiency * (1.0 + away)
+        seen = {"demand": mu, "renewables": 0.0 * mu}
+        return (above, below), (x, mu), lam, action, (x - above, x + below), seen
+    x = rng.uniform(0.0, structure.capacity, count) * rng.choice([0.0, 0.1, 1.0], count)
+    mu = rng.uniform(0.0, structure.demand_max, count)
+    renewables = rng.choice([0.0, 1.0, 8.0], count) * rng.uniform(size=count)
+    gap = np.minimum(size[0], structure.capacity - x)
+    action = rng.uniform(0.0, structure.action_max, count)
+    return (gap,), (x, mu, renewables), lam, action, (x, x + gap), {"demand": mu, "renewables": renewables}
 
 
 @pytest.mark.parametrize(("kind", "name"), SYSTEMS)
-def test_random_search_finds_no_counterexample_to_any_bound(kind, name):
-    env = SYSTEMS[kind, name]
-    ties = 1e-11 * env.structure.scale  # of round-off; the certificate's own reserve is larger
-    for search in (counterexamples, sequence_counterexamples):
-        broken = search(env, env.structure, np.random.default_rng(0))
-        assert all(worst <= ties for worst in broken.values()), broken
+def test_the_excess_of_a_round_is_the_largest_that_brute_force_finds_and_hardly_more(kind, name):
+    env, count = SYSTEMS[kind, name], 3_000
+    rng = np.random.default_rng(0)
+    gaps, numbers, lam, action, levels, seen = situations(env, rng, count)
+    now = Round(gaps, numbers, None, lam, env.cost_floor, env.low, env.high)
+    claimed = env.structure.bounds(now, action, 1, NUMPY).totals[0]
+    zero = np.zeros(count)
+    own = env.initial()._make((numbers[0], zero, zero))
+    worst = np.full(count, -np.inf)
+    grids = np.meshgrid(*(np.linspace(*env.limits()[hidden], 21) for hidden in env.hidden))
+    for point in np.stack(grids, axis=-1).reshape(-1, 2):
+        drawn = {**seen, **dict(zip(env.hidden, point, strict=True))}
+        cost = env.step(own, drawn, action).cost
+        for level in (*levels, numbers[0]):
+            state = own._replace(**{own._fields[0]: level})
+            wish = env.prior(np.moveaxis(env.observe(state, drawn), 0, -1))
+            worst = np.maximum(worst, cost - (1.0 + lam) * env.step(state, drawn, wish).cost)
+    assert np.all(claimed >= worst - 1e-12 * env.structure.scale)
+    assert np.median(claimed - worst) < 0.01
+    if name == "the paper's":
+        assert np.quantile((claimed - worst) / (1.0 + np.abs(worst)), 0.99) < 0.05
 
 
-@pytest.mark.parametrize(("kind", "bound"), LOOSE)
-def test_the_search_finds_a_counterexample_to_any_bound_loosened_by_five_percent(kind, bound):
+@pytest.mark.parametrize("kind", PAPERS)
+def test_the_safe_set_is_nearly_the_largest_that_keeps_the_promise(kind):
+    env = PLAIN[kind]
+    lam, b, extreme, least = {"carbon": (2.0, 2.0, 0.0, 0.95), "inference": (5.0, 0.1, 6.0, 0.9)}[kind]
+    episodes = getattr(tether.data, f"synthetic_{kind}")(seed=0, n=40)
+    allowed = allowed_shares(env, env.contract(lam, b), episodes, extreme)
+    assert np.quantile(allowed.known, 0.01) > least
+    assert np.max(allowed.known) < 1.001  # brute force is not fooled
+
+
+def test_backups_lead_back_to_safety_whatever_is_drawn():
+    for (kind, name), env in SYSTEMS.items():
+        episodes = hostile_episodes(env, 300, np.random.default_rng(1))
+        zero = np.zeros(len(episodes))
+        state = type(env.initial())(*(zero + number for number in env.initial()))
+        level = env.structure.backlog_max if kind == "carbon" else 0.0
+        state = state._replace(**{state._fields[0]: zero + level})
+        for h in range(4):
+            drawn = {each: episodes[each][:, h] for each in env.series}
+            numbers = env.structure.read(env.observe(state, drawn))
+            now = Round((), numbers, None, 0.0, env.cost_floor, env.low, env.high)
+            state, _, cost = env.step(state, drawn, env.structure.backup(1, now, NUMPY))
+            assert np.max(cost) <= env.cost_floor + 1e-9, name
+
+
+def test_clearing_has_no_bound_where_energy_does_not_suffice():
+    structure = tether.envs.Carbon().structure
+    for high, safe in ((12.0, True), (10.5, False)):  # 1 left over and demand 6 need 7 / 0.6 = 11.7
+        now = Round((0.0, 0.0), (0.0, 4.0), 5.0, 2.0, 1.0, 0.0, high)
+        assert math.isfinite(structure.bounds(now, 5.0, 1, FLOATS).totals[0]) is safe
+    assert structure.plans(0.0, math.inf) == (1,)
+    assert structure.plans(0.0, 12.0) == (0, 1)
+    assert tether.envs.Inference().structure.plans(0.5, 6.0) == (0,)
+
+
+def test_a_carried_backup_is_played_where_not_even_the_prior_is_safe():
+    env = systems("carbon")["slow to forget"]
+    contract = env.contract(0.0, 0.3)
+    certificate = Structured(contract, env.structure)
+    episodes = hostile_episodes(env, 20, np.random.default_rng(0))
+    cleared = 0
+    for i in range(20):
+        guard = tether.Guard(certificate, env.prior, low=0.0, resolution=0.0)
+        for decision, observation, before, _ in online(env, episodes, i, guard, proposal=0.0):
+            opened = certificate.open(before, [float(entry) for entry in observation], FLOATS)
+            now = Round(opened.gaps, opened.seen, decision.prior_action, 0.0, 1.0, 0.0, math.inf)
+            excess = env.structure.bounds(now, decision.prior_action, 1, FLOATS).totals[0]
+            if before.account + excess > decision.round * 0.3 * (1.0 + 1e-6) and before.backup == 1:
+                cleared += 1
+                assert decision.action > decision.prior_action
+                assert decision.action <= env.structure.backup(1, now, FLOATS)
+                assert decision.backup == "clear"
+    assert cleared > 5
+
+
+@pytest.mark.parametrize("kind", PAPERS)
+def test_with_limited_energy_the_prior_is_a_backup_and_the_promise_is_kept(kind):
+    """The action box of Gymnasium's environments: with it both backups of the carbon system are looked at."""
     env = PAPERS[kind]
-    name = {"above": "step 0", "below": f"step {len(env.structure.start(0.0)) - 1}"}.get(bound, bound)
-    broken = counterexamples(env, Loosened(env.structure, bound), np.random.default_rng(1), 50_000)
-    assert broken[name] > 0.01
-    broken = sequence_counterexamples(env, Loosened(env.structure, bound), np.random.default_rng(1))
-    assert broken[name] > 0.001
+    contract = env.contract(0.5, 0.3)
+    episodes = hostile_episodes(env, 600, np.random.default_rng(8))
+    certificate = Structured(contract, env.structure)
+    box = Box(0.0, 27.0 if kind == "carbon" else env.high, "l2")
+    costs, breached = guarded_costs(env, certificate, episodes, box=box)
+    verdict = tether.audit(costs, prior_costs(env, episodes), contract)
+    assert verdict.holds
+    assert not np.any(breached)
+    assert np.min(verdict.margins / verdict.bounds) < 1e-6  # nothing is kept by being timid
 
 
 @pytest.mark.parametrize("kind", PAPERS)
@@ -100,8 +200,7 @@ def test_without_its_resolution_a_float32_plant_breaks_the_promise(kind):
     assert not verdict.holds  # where the guard has not noticed that something is wrong
 
 
-# A gap below the prior in the carbon system is not caught here: see "Where it is not sharp" in `CarbonStructure`. The
-# search above does find it.
+# Carbon's `below` is in `test_a_gap_below_that_is_too_small_...`: at the paper's parameters no episode can show it.
 ATTACKED = [pair for pair in LOOSE if pair != ("carbon", "below")]
 
 
@@ -110,18 +209,19 @@ def test_any_bound_loosened_by_five_percent_breaks_the_promise(kind, bound):
     env = PAPERS[kind]
     contract = env.contract(0.0, 0.01)
     episodes = hostile_episodes(env, 2_000, np.random.default_rng(3))
-    costs, _ = guarded_costs(env, Structured(contract, Loosened(env.structure, bound)), episodes)
+    costs, _ = guarded_costs(env, Structured(contract, loosened(env.structure, bound)), episodes)
     assert tether.audit(costs, prior_costs(env, episodes), contract).violation_rate > 0.005
 
 
-def online(env, episodes, i, guard):
+def online(env, episodes, i, guard, proposal=None):
     """Play episode i through the online guard; yields (decision, what the certificate knew, cost) of each round."""
     state = env.initial()
     for h in range(episodes.horizon):
         drawn = {name: episodes[name][i, h] for name in env.drawn_names}
         observation = env.observation(state, drawn)
         before = guard._state
-        decision = guard.act(observation, float(hostile(observation, None)))
+        wish = float(hostile(observation, None)) if proposal is None else proposal
+        decision = guard.act(observation, wish)
         state, _, cost = env.step(state, drawn, decision.action)
         guard.observe(cost)
         yield decision, observation, before, cost
@@ -134,7 +234,7 @@ def test_the_online_guard_and_the_compiled_rollout_decide_alike(kind):
     certificate = Structured(env.contract(0.5, 1.0), env.structure)
     run = tether.rollout(env, hostile, episodes, certificate)
     for i in range(12):
-        guard = tether.Guard(certificate, env.prior, env.low, env.high)
+        guard = tether.Guard(certificate, env.prior, env.low, env.high, resolution=0.0)
         rounds = list(online(env, episodes, i, guard))
         played = np.array([decision.action for decision, *_ in rounds])
         assert np.max(np.abs(played - run.actions[i])) < 1e-9
@@ -143,39 +243,49 @@ def test_the_online_guard_and_the_compiled_rollout_decide_alike(kind):
 
 
 @pytest.mark.parametrize("kind", PAPERS)
-def test_the_prior_stays_safe_whatever_was_played(kind):
-    """The lemma of recursive feasibility, with its inequality written out."""
+def test_what_is_played_is_checked_or_carried(kind):
+    """The lemma behind the promise, its inequality written out: (**) for the action and the backup of the decision."""
     env = PAPERS[kind]
     episodes = hostile_episodes(env, 40, np.random.default_rng(5))
+    checked = carried = 0
     for i, (lam, b) in enumerate(CONTRACTS * 8):
         contract = env.contract(lam, b)
-        guard = tether.Guard(Structured(contract, env.structure), env.prior, env.low, env.high)
+        certificate = Structured(contract, env.structure)
+        guard = tether.Guard(certificate, env.prior, env.low, env.high, resolution=0.0)
+        backup = "prior"
         for decision, observation, before, _ in online(env, episodes, i, guard):
-            seen = env.structure.read([float(entry) for entry in observation])
-            gaps = env.structure.refine(before.gaps, seen, EPSILON, np)
-            prior = decision.prior_action
-            totals = env.structure.exposure(gaps, seen, prior, prior, np).totals
-            h = decision.round
-            for n, total in enumerate(totals[: contract.horizon - h + 1]):
-                allowed = before.surplus + (n + 1) * contract.earned + (h - 1) * b
-                assert total <= allowed + 1e-8 * (1.0 + before.magnitude)
+            opened = certificate.open(before, [float(entry) for entry in observation], FLOATS)
+            now = Round(opened.gaps, opened.seen, decision.prior_action, lam, 1.0, env.low, env.high)
+            totals = env.structure.bounds(now, decision.action, 1, FLOATS).totals
+            if all(before.account + total <= (decision.round + n) * b for n, total in enumerate(totals)):
+                checked += 1
+            else:
+                carried += 1
+                expected = (
+                    decision.prior_action if backup == "prior" else env.structure.backup(1, now, FLOATS)
+                )
+                assert decision.action == expected
+                assert decision.backup == backup
+            assert before.account <= (decision.round - 1) * b
+            backup = decision.backup
+    assert checked > 10 * carried
+    assert carried > 0 or kind == "inference"
 
 
 @pytest.mark.parametrize(
     ("name", "wish", "seen"),
     [("carbon", 0.5, (4.0, 2.0, 0.0, 1.0)), ("inference", 6.0, (5.0, 1.0, 0.0, 2.0))],
 )
-def test_at_the_boundary_the_gradient_is_that_of_the_boundary(name, wish, seen, monkeypatch):
-    monkeypatch.setattr("tether.certificates.structured.SEARCH", 6)
-    env = PLAIN[name]
+def test_at_the_boundary_the_gradient_is_that_of_the_boundary(name, wish, seen):
+    env, ops = PLAIN[name], jax_ops()
     certificate = Structured(env.contract(0.5, 0.5), env.structure)
 
-    def action(demand, other, surplus, wish):
+    def action(demand, other, slack, wish):
         observation = jnp.stack([demand, jnp.asarray(seen[1]), jnp.asarray(0.0), other])
-        state = certificate.start(jnp, jnp.asarray(0.0))._replace(surplus=surplus)
-        opened = certificate.open(state, observation, jnp)
+        state = certificate.start(ops, jnp.asarray(0.0))._replace(account=-slack)
+        opened = certificate.open(state, observation, ops)
         prior = env.prior(observation)
-        return certificate.choose(opened, wish, prior, env.low, env.high, "l2", jnp).action
+        return certificate.choose(opened, wish, prior, Box(env.low, env.high, "l2"), ops).action
 
     with jax.enable_x64(True):
         at = [jnp.asarray(number) for number in (seen[0], seen[3], 0.3, wish)]
@@ -220,7 +330,7 @@ def test_what_the_structure_rules_out_is_a_breach_and_leaves_the_prior():
     assert guard.act([4.0, 2.0, 0.0, 15.0], 0.0).reason == tether.Reason.BREACH
     for strange in ([7.0, 2.0, 0.0, 0.0], [4.0, 2.0, 0.0, -1.0], [4.0, 2.0, 0.0, 16.0]):
         guard = carbon_guard()
-        with pytest.warns(tether.AssumptionBreach, match="not what the certificate covers"):
+        with pytest.warns(tether.AssumptionBreach, match="does not cover the observation"):
             decision = guard.act(strange, 0.0)
         assert decision.action == decision.prior_action
         assert guard.breach is not None
@@ -230,7 +340,7 @@ def test_a_prior_that_is_not_the_structures_own_is_a_breach():
     env = tether.envs.Carbon()
     certificate = Structured(env.contract(2.0, 2.0), env.structure)
     for prior in (lambda seen: env.prior(seen) * (1.0 + 1e-6), lambda seen: 5.0):
-        guard = tether.Guard(certificate, prior, low=0.0)
+        guard = tether.Guard(certificate, prior, low=0.0, resolution=0.0)
         with pytest.warns(tether.AssumptionBreach, match="with the prior's action"):
             decision = guard.act([3.0, 2.0, 0.0, 0.3], 0.0)
         assert decision.action == decision.prior_action
@@ -248,34 +358,18 @@ def test_observations_in_float32_are_taken_for_what_they_are():
         ("numbers", list(seen)),
         ("float64", np.array([5.3, 1.0, 0.0, 2.3])),
     ):
-        guard = tether.Guard(certificate, env.prior, env.low, env.high)
+        guard = tether.Guard(certificate, env.prior, env.low, env.high, resolution=0.0)
         decisions[name] = guard.act(each, 6.0)
         assert guard.breach is None
-    coarse = tether.Guard(dataclasses.replace(certificate, resolution=FLOAT32), env.prior, env.low, env.high)
     assert decisions["float32"].action == decisions["numbers"].action < decisions["float64"].action
-    assert coarse.act([5.3, 1.0, 0.0, 2.3], 6.0).action == pytest.approx(
-        decisions["float32"].action, abs=1e-6
-    )
-
-
-def test_a_box_of_float32_actions_sets_the_resolution():
-    import gymnasium
-
-    import tether.envs.gym
-    import tether.gym
-
-    env = gymnasium.make("tether/Carbon-v0", draws=3)
-    system = env.unwrapped.system
-    certificate = Structured(system.contract(2.0, 2.0), system.structure)
-    assert tether.gym.Guarded(env, certificate, system.prior).guard.certificate.resolution < 1e-15
-    env.action_space = gymnasium.spaces.Box(0.0, 27.0, (1,), np.float32)
-    guarded = tether.gym.Guarded(env, certificate, system.prior)
-    assert guarded.guard.certificate.resolution == FLOAT32
-    guarded.reset(seed=0)
-    for _ in range(24):
-        report = guarded.step([0.0])[4]["tether"]
-        assert report["breach"] is None
-    assert report["counts"]["too far"] > 0
+    for coarse in (
+        tether.Guard(certificate, env.prior, env.low, env.high),  # careful by default
+        tether.Guard(
+            dataclasses.replace(certificate, resolution=FLOAT32), env.prior, env.low, env.high, resolution=0.0
+        ),
+    ):
+        action = coarse.act([5.3, 1.0, 0.0, 2.3], 6.0).action
+        assert action == pytest.approx(decisions["float32"].action, abs=1e-6)
 
 
 def test_doing_more_than_the_prior_costs_nothing_and_is_safe():
@@ -307,7 +401,7 @@ def test_a_structure_is_checked_and_described():
 def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch):
     from tether.learn.rollout import play
 
-    monkeypatch.setattr("tether.certificates.structured.SEARCH", 1)
+    monkeypatch.setattr("tether.certificates.share.SEARCH", 3)
     env = PLAIN[name]
     episodes = getattr(tether.data, f"synthetic_{name}")(0, 50)
     drawn = {key: jnp.asarray(np.swapaxes(episodes[key], 0, 1)) for key in env.drawn_names}
@@ -321,3 +415,82 @@ def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch
     slopes = [float(slope(share)) for share in (0.3, 1.0, 3.0)]
     assert all(np.isfinite(slopes))
     assert any(slope != 0.0 for slope in slopes)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    root=st.floats(1e-4, 2.0),
+    steep=st.floats(0.01, 100.0),
+    power=st.sampled_from([0.5, 1.0, 2.0, 6.0]),
+    kind=st.sampled_from(["floats", "numpy"]),
+)
+def test_the_search_finds_most_of_the_way_and_never_goes_too_far(root, steep, power, kind):
+    """An excess with a kink of any size at its root, concave, linear or convex."""
+
+    def excess(_, share):
+        away = (share / root) ** power - 1.0
+        return NUMPY.where(away > 0.0, steep * away, away)
+
+    if kind == "floats":
+        share = largest_share(lambda _, t: float(excess(None, t)), None, 1.0, FLOATS)
+    else:
+        share = largest_share(excess, None, np.ones(1), NUMPY)[0]
+    assert excess(None, share) <= 0.0
+    assert share >= 0.7 * min(root, 1.0)
+
+
+def test_an_excess_that_is_not_a_number_is_not_safe():
+    assert largest_share(lambda _, share: math.nan, None, 1.0, FLOATS) == 0.0
+    assert largest_share(lambda _, share: math.inf * (share > 0.0), None, 1.0, FLOATS) == 0.0
+    assert largest_share(lambda _, share: -math.inf, None, 1.0, FLOATS) == 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Overflowing(type(PLAIN["carbon"].structure)):
+    """The carbon structure, whose second total is not a number for far actions."""
+
+    kind = "overflowing"
+
+    def plans(self, low, high):
+        return (1,)
+
+    def bounds(self, now, action, plan, ops):
+        bounds = super().bounds(now, action, plan, ops)
+        lost = ops.where(abs(action) > 1e3, math.inf, 0.0)
+        return bounds._replace(totals=(bounds.totals[0], lost - lost + bounds.totals[0]))
+
+
+def test_a_total_that_is_not_a_number_grants_nothing():
+    env = tether.envs.Carbon()
+    structure = Overflowing(**dataclasses.asdict(env.structure))
+    certificate = Structured(env.contract(0.0, 0.5), structure)
+    guard = tether.Guard(certificate, env.prior, low=0.0)
+    for proposal in (1e308, 1e200, 2e3):
+        assert guard.act([4.0, 2.0, 0.0, 0.0], proposal).action <= 1e3
+        guard.observe(1.0)
+    with jax.enable_x64(True):
+        ops = jax_ops()
+        opened = certificate.open(certificate.start(ops, jnp.zeros(())), jnp.array([4.0, 2.0, 0.0, 0.0]), ops)
+        box = Box(0.0, math.inf, "l2")
+        assert certificate.choose(opened, jnp.asarray(1e308), jnp.asarray(5.0), box, ops).action <= 1e3
+
+
+def test_an_account_cannot_be_above_what_the_promise_leaves():
+    env = tether.envs.Carbon()
+    certificate = Structured(env.contract(0.0, 0.3), env.structure)
+    state = certificate.start(FLOATS)
+    opened = certificate.open(state, [4.0, 2.0, 0.0, 0.0], FLOATS)
+    choice = certificate.choose(opened, 0.0, 5.0, Box(0.0, math.inf, "l2"), FLOATS)
+    worse = choice.taken._replace(now=7.0)
+    stricter = Structured(env.contract(0.0, 0.1), env.structure)
+    assert 0.2 < certificate.update(state, worse, Outcome(3.0), FLOATS).account < 0.3
+    assert stricter.update(state, worse, Outcome(3.0), FLOATS).account == 0.1
+    assert certificate.update(state, choice.taken._replace(now=0.1), Outcome(3.0), FLOATS).account == 0.1
+    assert certificate.update(state, worse, Outcome(1.0), FLOATS).account == 0.0
+
+
+def test_totals_come_from_differences_with_the_credit_of_every_round():
+    now = Round((), (), 0.0, 0.5, 2.0, 0.0, 1.0)
+    bounds = Bounds.from_differences([3.0, 1.0, 0.5], 0.25, now, 9.0, (4.0,))
+    assert bounds.totals == (2.0, 2.0, 1.5, 0.75)
+    assert (bounds.ceiling, bounds.step) == (9.0, (4.0,))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tether.ops import FLOATS, Flag, Number, Ops
+from tether.ops import Flag, Number, Ops
 
-SEARCH = 12
-"""Evaluations in the search, at most, after the one of the proposal itself."""
+SEARCH = 16
+"""Evaluations in the search, at most; the first two are of the proposal and of the start."""
 CLOSE = 1e-5
-"""The online search ends when safe and unsafe shares differ by this part of them."""
+"""The search ends when safe and unsafe shares differ by this part of them."""
+_HUGE, _TINY = 1e30, 1e-30
+"""Stand for any larger and any smaller excess, in whose place they can be computed with."""
 
 
 class Bracket(NamedTuple):
@@ -28,66 +30,62 @@ class Bracket(NamedTuple):
     """How many evaluations there were."""
 
 
-def largest_share(excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops) -> Number:
+def largest_share(
+    excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops
+) -> Number:
     """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
 
-    The proposal itself, t = 1, is tried first; then the way up to `farthest` is searched. Two steps of three go where
-    the straight line between the ends of the bracket crosses zero (regula falsi, an end that stays counts half as much
-    each time), the third halves the bracket: its logarithm where the ends are of different size, so that a small share
-    of a far proposal is found as well. What is returned was checked itself and is safe however the excess behaves; an excess
-    that is not a number is not safe. In JAX the derivative is that of the boundary: excess(inputs, t) = 0 gives
-    dt = -d excess / (slope in t).
+    The proposal itself, t = 1, is tried first; then the way up to `farthest` is searched. One step goes where the
+    straight line between the ends of the bracket crosses zero (regula falsi, an end that stays counts half as much each
+    time), the next halves the bracket, since the largest of several excesses has kinks; or its logarithm while the ends
+    are of different size, so that a small share of a far proposal is found as well. What is returned was checked itself and is safe however the excess behaves; an
+    excess that is not a number is not safe. All evaluations are turns of one loop, so that a compiler sees the excess
+    once. In JAX the derivative is that of the boundary: excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
     """
     constant = ops.fixed(inputs)
-    at_start, at_wish = excess(constant, 0.0 * farthest), excess(constant, 0.0 * farthest + 1.0)
-    whole = at_wish <= 0.0
-    if ops is FLOATS and whole:
-        return 1.0
-    # Aiming a little inside, so that round-off does not decide whether the last point counts.
-    aim = 64.0 * ops.epsilon(at_start) * (1.0 + abs(at_start))
-    aim = ops.where(ops.isfinite(aim), aim, 1.0)
+    zero = 0.0 * farthest
 
     def narrow(bracket: Bracket) -> Bracket:
-        share = _next_share(bracket, ops)
+        first, second = bracket.step < 0.5, bracket.step < 1.5
+        share = ops.where(first, 1.0, ops.where(second, 0.0, _next_share(bracket, ops))) + zero
         value = excess(constant, share)
-        safe = value <= -aim
-        value = ops.where(safe, value, ops.where(value < _HUGE, ops.maximum(value, aim), _HUGE))
-        return Bracket(
+        safe = value <= 0.0
+        # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
+        from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
+        below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
+        above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
+        stale_low, stale_high = (ops.where(sign * bracket.side > 0.0, 0.5, 1.0) for sign in (-1.0, 1.0))
+        high = ops.where(first, farthest, share)
+        narrowed = Bracket(
             ops.where(safe, share, bracket.low),
-            ops.where(safe, bracket.high, share),
-            ops.where(safe, value, bracket.low_excess * ops.where(bracket.side < 0.0, 0.5, 1.0)),
-            ops.where(safe, bracket.high_excess * ops.where(bracket.side > 0.0, 0.5, 1.0), value),
-            ops.where(safe, 1.0, -1.0) + 0.0 * share,
+            ops.where(from_below, ops.maximum(bracket.high, share), high),
+            ops.where(from_below, below, bracket.low_excess * stale_low),
+            ops.where(from_below, bracket.high_excess * stale_high, above),
+            ops.where(second, zero, ops.where(safe, 1.0, -1.0)),
             bracket.step + 1.0,
         )
+        done = found(bracket)  # a compiled loop goes on, and must not decide otherwise than the guard
+        return Bracket(*(ops.where(done, *pair) for pair in zip(bracket, narrowed, strict=True)))
 
     def found(bracket: Bracket) -> Flag:
         near = bracket.high - bracket.low <= CLOSE * bracket.high
-        return near or bracket.low_excess >= -2.0 * aim
+        return ops.logical_and(bracket.step > 0.5, near)
 
-    zero = 0.0 * farthest
-    low_excess = ops.where(at_start < -aim, ops.maximum(at_start, -_HUGE), -aim)
-    high_excess = ops.where(at_wish < _HUGE, ops.maximum(at_wish, aim), _HUGE)
-    bracket = Bracket(zero, farthest, low_excess, high_excess, zero, zero)
+    # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
+    bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero)
     share = ops.loop(SEARCH, narrow, bracket, found).low
-    inside = ops.logical_and(ops.logical_not(whole), share > 0.0)
-    share = ops.at_boundary(excess, inputs, share, inside)
-    return ops.where(whole, 1.0, share)
-
-
-_HUGE = 1e30
-"""Stands for any larger excess, in whose place it can be computed with."""
+    inside = ops.logical_and(share < 1.0, share > 0.0)
+    return ops.at_boundary(excess, inputs, share, inside)
 
 
 def _next_share(bracket: Bracket, ops: Ops) -> Number:
-    """Where to try next: the crossing of a straight line twice, then the middle."""
+    """Where to try next: the crossing of a straight line and the middle, by turns."""
     low, high = bracket.low, bracket.high
     width = high - low
     crossing = low + width * (bracket.low_excess / (bracket.low_excess - bracket.high_excess))
     # In the inner part, so that each step cuts something off.
     crossing = ops.clip(crossing, low + 1e-3 * width, high - 1e-3 * width)
     apart = high > 16.0 * low
-    geometric = ops.where(low > 0.0, ops.sqrt(ops.where(low > 0.0, low, 1.0) * high), high / 64.0)
+    geometric = ops.where(low > 0.0, ops.sqrt(ops.where(low > 0.0, low, 1.0) * high), high / 32.0)
     middle = ops.where(apart, geometric, low + 0.5 * width)
-    third = ops.mod(bracket.step, 3.0) >= 2.0
-    return ops.where(third, middle, crossing)
+    return ops.where(ops.mod(bracket.step, 2.0) > 0.5, middle, crossing)

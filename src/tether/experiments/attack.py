@@ -124,7 +124,7 @@ class Finding:
     violations: int
     """Those in which the promise was broken in some round."""
     worst_margin: float
-    """Smallest bound minus cost, cost units; negative where the promise was broken."""
+    """Smallest bound minus cost, cost units; see `tether.Audit.worst_margin`."""
     nearest: float
     """The same as a share of the bound: how near to it the attack came."""
     unguarded: float

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from tether import _validate
+from tether.audit import margin, tie_share
 from tether.certificates import Certificate
 from tether.contract import Contract
 from tether.learn.rollout import play
@@ -156,8 +156,8 @@ def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
 
 
 def judge(contract: Contract, costs: Any, prior_costs: Any) -> tuple[Any, Any]:
-    """Share of the episodes that broke the promise, and the smallest margin (cost units), from costs [H, N]."""
+    """Share of the episodes that broke the promise, and the smallest margin, cost units; all costs are J_h, [H, N]."""
     bounds = contract.bound(prior_costs, jnp.arange(1, contract.horizon + 1)[:, None])
-    # Ties up to round-off are kept, as in `tether.audit`.
-    ties = 64.0 * float(np.finfo(costs.dtype).eps) * bounds
-    return jnp.mean(jnp.any(costs > bounds + ties, axis=0)), jnp.min(bounds - costs)
+    margins = margin(bounds, costs, jnp)
+    broken = ~(margins >= -tie_share(costs.dtype) * bounds)  # as in `tether.audit`
+    return jnp.mean(jnp.any(broken, axis=0)), jnp.min(margins)

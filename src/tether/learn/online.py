@@ -143,7 +143,7 @@ class Blocks:
                 mine = costs[min(i, len(costs) - 1), j].T
                 verdict = audit(mine, self.prior.costs[chosen[j]], contract)
                 violations[:, i, j] = np.any(verdict.violations, axis=1)
-                margins[:, i, j] = np.min(verdict.bounds - verdict.cumulative_costs, axis=1)
+                margins[:, i, j] = np.min(verdict.margins, axis=1)
         shape = (settings, seeds, count)
         each = (rewards, np.sum(costs, axis=2), multipliers[..., None], chosen[None])
         spread = [np.moveaxis(np.broadcast_to(values, shape), 2, 0) for values in each]
