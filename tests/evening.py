@@ -31,6 +31,7 @@ class StationState(NamedTuple):
 class Station(Env):
     series = ("cars",)
     observation_names = ("demand", "hour", "waiting")
+    shared = ("hour",)
     low, high, cost_floor = 0.0, 4.0, 1.0
     sensitivity = tether.Sensitivity(immediate=1.0, carried=1.0, perturbation=tether.geometric(1.0))
 

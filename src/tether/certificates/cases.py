@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +19,7 @@ from tether.ops import NUMPY
 if TYPE_CHECKING:
     from tether.envs.base import Env
 
-ROUND_OFF = 1e-10
+ROUND_OFF = 1e-11
 """Share of the numbers compared by which a bound may be exceeded: what the arithmetic of the system can do."""
 Numbers = dict[str, Any]
 """By name a number, or a list of numbers."""
@@ -55,9 +56,9 @@ class Case:
     draws: list[Numbers]
     """What is drawn, by series, in round h and in each one after it up to the horizon."""
     low: Any
-    """Lower bounds of the actions."""
+    """Lower bounds of the actions, a number or a list; None for none."""
     high: Any
-    """Upper bounds of the actions."""
+    """Upper bounds of the actions, likewise."""
 
     @property
     def broken(self) -> bool:
@@ -72,8 +73,8 @@ class Case:
             lambda state, drawn: _looked(env, state, drawn),
             lambda state, drawn, action: _stepped(env, state, drawn, action),
             env.cost_floor,
-            _array(self.low),
-            _array(self.high),
+            end_of(self.low, -math.inf),
+            end_of(self.high, math.inf),
         )
         situation = Situation(
             own,
@@ -147,9 +148,9 @@ class GuardedCase:
     proposals: list[Any]
     """What is proposed in each round; null is no proposal, on which the guard plays the backup that it carries."""
     low: Any
-    """Lower bounds of the actions."""
+    """Lower bounds of the actions, a number or a list; None for none."""
     high: Any
-    """Upper bounds of the actions."""
+    """Upper bounds of the actions, likewise."""
 
     @property
     def broken(self) -> bool:
@@ -240,7 +241,7 @@ def play_guarded(
     from tether.certificates.structured import Structured
     from tether.guard import AssumptionBreach, Guard
 
-    low, high = (_array(each) for each in ends)
+    low, high = end_of(ends[0], -math.inf), end_of(ends[1], math.inf)
     # The plant computes in float64, so every digit counts.
     guard = Guard(Structured(contract, structure), env.prior, low, high, env.norm, resolution=0.0)
     own = prior = env.initial()
@@ -260,7 +261,7 @@ def play_guarded(
     worst = int(np.argmin(verdict.margins[0]))
     told = {
         "contract": asdict(contract), "draws": [plain(each) for each in draws],
-        "proposals": [plain(each) for each in proposals], "low": plain(ends[0]), "high": plain(ends[1]),
+        "proposals": [plain(each) for each in proposals], "low": plain_end(ends[0]), "high": plain_end(ends[1]),
     }  # fmt: skip
     size = float(verdict.bounds[0, worst] + np.max(prior_costs) + structure.scale)
     promise = GuardedCase(
@@ -290,6 +291,20 @@ def plain(values: Any) -> Any:
     return (
         [plain(each) for each in values] if isinstance(values, list | tuple) else np.asarray(values).tolist()
     )
+
+
+def plain_end(values: Any) -> Any:
+    """A bound of the actions, or a list of them, with None where it is infinite: fit for JSON."""
+    if isinstance(values, list | tuple) or np.ndim(values) > 0:
+        return [plain_end(each) for each in values]
+    return float(values) if values is not None and math.isfinite(values) else None
+
+
+def end_of(values: Any, infinite: float) -> Any:
+    """The opposite of `plain_end`."""
+    if isinstance(values, list):
+        return np.array([end_of(each, infinite) for each in values])
+    return infinite if values is None else values
 
 
 def _array(values: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tether import _validate
 from tether.certificates.breeding import Array, Breeder, Range, Trials
-from tether.certificates.cases import ROUND_OFF, Case, Falsified, GuardedCase, plain, play_guarded
+from tether.certificates.cases import ROUND_OFF, Case, Falsified, GuardedCase, plain, plain_end, play_guarded
 from tether.certificates.compare import Compared, Plant, Situation, compare, entries_of, round_of
 from tether.certificates.structure import Bounds, Round, Structure
 from tether.contract import Contract
@@ -237,8 +237,8 @@ class _Search:
             action=plain(action[i]),
             prior_action=plain(wish[i]),
             draws=[_entry(drawn, i) for drawn in draws[: int(remaining[i])]],
-            low=plain(self.plant.low),
-            high=plain(self.plant.high),
+            low=plain_end(self.plant.low),
+            high=plain_end(self.plant.high),
         )
 
 

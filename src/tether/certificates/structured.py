@@ -222,8 +222,7 @@ class Structured:
         usable = ops.isfinite(proposal - prior)
         if self.system.entries > 0:
             usable = ops.all(usable)
-        # A share and a cost are single numbers, whatever an action is.
-        one = FLOATS if self.system.entries and self.system.scalar and ops is NUMPY else ops
+        one = self._single(ops)
         now = self._round(opened, prior, box)
         wish = self._entries(self._inside(ops.where(usable, proposal, prior), box, ops))
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
@@ -249,7 +248,7 @@ class Structured:
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""
-        one = FLOATS if self.system.entries and self.system.scalar and ops is NUMPY else ops
+        one = self._single(ops)
         entries = self._carried(opened, self._round(opened, prior, box), one)
         return ops.stack(entries) if isinstance(entries, list) else entries
 
@@ -335,6 +334,12 @@ class Structured:
         saved.require_choice("backup", backup, len(self.backup_names))
         saved.require_flag("breached", breached)
         return restored, Taken(now, ceiling, _numbers(step), backup, breached, epsilon)
+
+    def _single(self, ops: Ops) -> Ops:
+        """What the structure computes with: a share and a cost are single numbers, whatever an action is."""
+        if not self.system.scalar:
+            return NUMPY if ops is FLOATS else ops
+        return FLOATS if self.system.entries and ops is NUMPY else ops
 
     def _round(self, opened: Opened, prior: Action, box: Box) -> Round:
         contract = self.contract

@@ -68,6 +68,10 @@ class Env(ABC):
     A learner that explores online has to find out how they are distributed; see `evidence`.
     """
 
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Entries of the state that nothing that is played changes, such as a clock or the weather. With the same draws
+    they are the same whoever acts, so `tether.verify` never gives the two sides of a comparison different ones."""
+
     context: tuple[str, ...] = field(default=(), kw_only=True)
     """Further series, such as a clock or a day-ahead forecast, that are appended to the observation in this order."""
 

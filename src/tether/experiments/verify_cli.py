@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tether.certificates import Structured
     from tether.envs import Env
     from tether.sensitivity import Sensitivity
-    from tether.verification import Constants, Finding, Search, System
+    from tether.verification import Constants, Finding, Search, System, Verification
 
 console = Console()
 KIND = "tether counterexample"
@@ -39,11 +39,18 @@ def command(
     l_pi: Annotated[float | None, typer.Option("--L-pi", help="The same for the prior.")] = None,
     certificate: Annotated[
         str,
-        typer.Option(help="lipschitz: the constants; structured: step, now, later, floor of the structure."),
+        typer.Option(help="lipschitz: the constants; structured: every bound of the system's structure."),
     ] = "lipschitz",
+    lam: Annotated[
+        float | None,
+        typer.Option(help="structured: lam of the contract; anything up to 10 without it.", min=0.0),
+    ] = None,
     loosen: Annotated[
         str | None,
-        typer.Option(help="structured: claim 5 % too much of one bound: now, later, floor, above or below."),
+        typer.Option(
+            help="structured: claim 5 % too much of one bound, which must then be refuted: now, later, floor, above or "
+            "below; several comma-separated, or all."
+        ),
     ] = None,
     scale: Annotated[
         float, typer.Option(help="Claim all constants times this (the cost floor divided by it).")
@@ -55,6 +62,7 @@ def command(
     region: Annotated[str | None, typer.Option(help="Search elsewhere: 'backlog=0:8,action=0:10'.")] = None,
     systems: Annotated[int, typer.Option(help="random: number of systems, seeds 0, 1, ...", min=1)] = 50,
     samples: Annotated[int, typer.Option(help="Random points a claim.", min=64)] = 16384,
+    steps: Annotated[int, typer.Option(help="Steps of gradient ascent.", min=0)] = 200,
     generations: Annotated[
         int, typer.Option(help="Largest number of generations of evolution.", min=0)
     ] = 1000,
@@ -68,17 +76,17 @@ def command(
 ) -> None:
     """Try to refute every constant, or every bound of the structure, that the guard of a system relies on.
 
-    Each claim is searched for a counterexample: random points, gradient ascent, differential evolution, in float64. A
-    claim that stands is not proved. A refuted one comes with a small counterexample,
-    `OUT/counterexample-CLAIM.json`. Exit code 1 if a claim is refuted, 0 if all stand, 2 for bad input.
+    Each claim is searched for a counterexample: random points, gradient ascent, differential evolution, in float64; the
+    bounds of a structure in whole episodes as well. A claim that stands is not proved. A refuted one comes with a
+    counterexample, `OUT/counterexample-CLAIM.json`. Exit code 1 if a claim is refuted, 0 if all stand, 2 for bad input;
+    with `--loosen` 0 if every bound that was loosened is refuted, 1 if one is not.
 
     For instance `tether verify carbon --rho 0.225`, then `tether verify --replay
-    'out/verify/counterexample-p(1).json'`. `tether verify random` checks the search itself, on random systems whose
-    constants are known exactly.
+    'out/verify/counterexample-p(1).json'`; or `tether verify cooling --certificate structured --loosen all`. `tether
+    verify random` checks the search itself, on random systems whose constants are known exactly.
     """
     from tether.experiments import output
-    from tether.verification import Constants, Search, refute
-    from tether.verification.claims import select
+    from tether.verification import Constants, Search
 
     if replay is not None:
         raise typer.Exit(_replay(replay))
@@ -87,46 +95,155 @@ def command(
             "which system? carbon, inference, cooling or random; for instance `tether verify carbon`"
         )
     _validate.number("--scale", scale, above=0.0)
-    search = Search(samples=samples, generations=generations)
+    search = Search(samples=samples, steps=steps, generations=generations)
     folder = output.prepare_folder(out)
     if system == "random":
         _random(systems, seed, search, folder)
         return
-    ranges = _region(region)
-    env, checked = _load(system, ranges)
     _validate.choice("--certificate", certificate, ("lipschitz", "structured"))
-    bounds: Sensitivity | Structured = _scaled(env.sensitivity, immediate, carried, rho, scale)
-    if certificate == "structured":
-        bounds = _structured(env, loosen)
-    elif loosen is not None:
-        raise ValueError("--loosen is for --certificate structured; constants are scaled by --scale")
+    if certificate != "structured" and (loosen is not None or lam is not None):
+        raise ValueError(
+            "--loosen and --lam are for --certificate structured; constants are scaled by --scale"
+        )
+    env, _ = _load(system, _region(region))
     floor = env.cost_floor / scale if cost_floor is None else cost_floor
     L_c, L_f, L_pi = (None if each is None else each * scale for each in (l_c, l_f, l_pi))
     constants = Constants(cost_floor=floor, L_c=L_c, L_f=L_f, L_pi=L_pi)
-    made = _claims(checked, bounds, constants, rounds)
-    if claims is not None:
-        made = select(made, [each.strip() for each in claims.split(",")])
-    with _progress() as progress:
-        task = progress.add_task("verifying", total=len(made))
-        found = refute(
-            checked,
-            made,
-            search,
-            seed,
-            lambda done, total, name: progress.update(task, completed=done, total=total, description=name),
-        )
-    console.print(found.table())
-    console.print(found.searched(), highlight=False, soft_wrap=True)
-    for finding in found.refuted:
-        path = folder / f"counterexample-{finding.claim.replace(' ', '-')}.json"
-        output.write_json(path, _file(system, region, bounds, constants, rounds, finding))
-        console.print(str(finding.counterexample), highlight=False, soft_wrap=True)
-        console.print(f"  Replay: tether verify --replay {shlex.quote(str(path))}", soft_wrap=True)
+    names = None if claims is None else [each.strip() for each in claims.split(",")]
+    asked = Asked(
+        system, env, region, constants, rounds, (0.0, 10.0) if lam is None else (lam, lam), search, seed
+    )
+    if loosen is not None:
+        raise typer.Exit(_loosened(asked, loosen, names, folder))
+    bounds = (
+        _structured(env, None)
+        if certificate == "structured"
+        else _scaled(env.sensitivity, immediate, carried, rho, scale)
+    )
+    found = asked.verify(bounds, names)
+    asked.show(found, bounds, folder)
     content = found.as_json() | {"provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]]))}
     output.write_json(folder / "results.json", content)
     console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
     if not found.stands:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command was asked to check, and how hard."""
+
+    name: str
+    env: Env
+    region: str | None
+    constants: Constants
+    rounds: int
+    lam: tuple[float, float]
+    search: Search
+    seed: int
+
+    def verify(self, bounds: Sensitivity | Structured, claims: list[str] | None) -> Verification:
+        """Look for counterexamples, with a progress bar."""
+        from tether.certificates import Structured
+        from tether.verification import verify
+
+        constants = {name: getattr(self.constants, name) for name in ("cost_floor", "L_c", "L_f", "L_pi")}
+        with _progress() as progress:
+            task = progress.add_task("verifying")
+            return verify(
+                self.env,
+                bounds,
+                **constants,
+                region=_region(self.region),
+                rounds=self.rounds,
+                lam=self.lam if isinstance(bounds, Structured) else None,
+                claims=claims,
+                search=self.search,
+                seed=self.seed,
+                report=lambda done, total, name: progress.update(
+                    task, completed=done, total=total, description=name
+                ),
+            )
+
+    def show(
+        self,
+        found: Verification,
+        bounds: Sensitivity | Structured,
+        folder: Path,
+        loosened: str | None = None,
+    ) -> None:
+        """Print what was found, and write the counterexamples; `loosened` names the bound that claims too much."""
+        from tether.experiments import output
+
+        console.print(found.table())
+        console.print(found.searched(), highlight=False, soft_wrap=True)
+        for finding in found.refuted:
+            name = " ".join(filter(None, ("counterexample", loosened, finding.claim)))
+            path = folder / f"{name.replace(' ', '-')}.json"
+            output.write_json(path, self._file(bounds, loosened, finding))
+            console.print(str(finding.counterexample), highlight=False, soft_wrap=True)
+            console.print(f"  Replay: tether verify --replay {shlex.quote(str(path))}", soft_wrap=True)
+
+    def _file(
+        self, bounds: Sensitivity | Structured, loosened: str | None, finding: Finding
+    ) -> dict[str, Any]:
+        from tether.certificates import Structured
+        from tether.verification import Counterexample
+
+        assert finding.counterexample is not None
+        if isinstance(bounds, Structured):
+            told: dict[str, Any] = {"structured": loosened, "lam": self.lam}
+        else:
+            p = bounds.perturbation.to_dict()
+            told = {"immediate": bounds.immediate, "carried": bounds.carried, "perturbation": p}
+        point = isinstance(finding.counterexample, Counterexample)
+        return {
+            "kind": KIND,
+            "system": self.name,
+            "region": self.region,
+            "bounds": told,
+            "constants": {name: value for name, value in asdict(self.constants).items() if value is not None},
+            "rounds": self.rounds,
+            "counterexample" if point else "case": asdict(finding.counterexample),
+        }
+
+
+def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path) -> int:
+    """Check structures that claim too much of one bound each; 0 if every one is refuted, 1 if one is not."""
+    from tether.experiments import output
+    from tether.experiments.attack import BOUNDS
+
+    known = BOUNDS[asked.env.structure.kind]
+    chosen = known if loosen == "all" else tuple(each.strip() for each in loosen.split(","))
+    for each in chosen:
+        _validate.choice("--loosen", each, (*known, "all"))
+    found = {}
+    for each in chosen:
+        bounds = _structured(asked.env, each)
+        found[each] = asked.verify(bounds, claims or _claims_about(asked.env, each))
+        asked.show(found[each], bounds, folder, each)
+    for each, verification in found.items():
+        names = ", ".join(finding.claim for finding in verification.refuted)
+        console.print(f"{each} loosened by 5 %: " + (f"found, {names} refuted" if names else "NOT found"))
+    content = {
+        "loosened": {each: verification.as_json() for each, verification in found.items()},
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", content)
+    console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
+    return int(any(verification.stands for verification in found.values()))
+
+
+def _claims_about(env: Env, bound: str) -> list[str]:
+    """The claims that are false if this bound of `tether.experiments.attack.BOUNDS` is loosened."""
+    from tether.verification import Constants, as_system, claims_of
+
+    names = [each.name for each in claims_of(as_system(env), _structured(env, None), Constants(), 1)]
+    gaps = [name for name in names if name.startswith("gap")]
+    if bound in ("above", "below"):
+        # They alternate; a single gap is one below.
+        return gaps[int(bound == "below" and len(gaps) > 1) :: 2]
+    return [name for name in names if name.split(" ")[0] == bound]
 
 
 def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, System]:
@@ -143,19 +260,10 @@ def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, Sy
 def _structured(env: Env, loosen: str | None) -> Structured:
     """The system's structure; with `loosen`, one that claims 5 % too much of that bound."""
     from tether.certificates import Structured
-    from tether.experiments.attack import BOUNDS, loosened
+    from tether.experiments.attack import loosened
 
-    structure = env.structure
-    if loosen is not None:
-        _validate.choice("--loosen", loosen, BOUNDS[structure.kind])
-        structure = loosened(structure, loosen)
+    structure = env.structure if loosen is None else loosened(env.structure, loosen)
     return Structured(env.contract(0.0, 0.0), structure)
-
-
-def _claims(system: System, bounds: Sensitivity | Structured, constants: Constants, rounds: int) -> Any:
-    from tether.verification import claims_of
-
-    return claims_of(system, bounds, constants, rounds)
 
 
 def _scaled(
@@ -190,36 +298,10 @@ def _region(text: str | None) -> dict[str, tuple[float, float]]:
     return ranges
 
 
-def _file(
-    system: str,
-    region: str | None,
-    bounds: Sensitivity | Structured,
-    constants: Constants,
-    rounds: int,
-    finding: Finding,
-) -> dict[str, Any]:
-    from tether.certificates import Structured
-
-    assert finding.counterexample is not None
-    if isinstance(bounds, Structured):
-        told: dict[str, Any] = {"structured": getattr(bounds.system, "bound", None)}
-    else:
-        p = bounds.perturbation.to_dict()
-        told = {"immediate": bounds.immediate, "carried": bounds.carried, "perturbation": p}
-    return {
-        "kind": KIND,
-        "system": system,
-        "region": region,
-        "bounds": told,
-        "constants": {name: value for name, value in asdict(constants).items() if value is not None},
-        "rounds": rounds,
-        "counterexample": asdict(finding.counterexample),
-    }
-
-
 def _replay(path: Path) -> int:
     """Compute both sides again; 1 if the claim is refuted there, 0 if not."""
-    from tether.verification import Constants
+    from tether.certificates.cases import Case, GuardedCase
+    from tether.verification import Constants, claims_of
     from tether.verification import replay as both_sides
     from tether.verification.claims import select
     from tether.verification.verdict import bounds_from_dict
@@ -228,11 +310,17 @@ def _replay(path: Path) -> int:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["kind"] != KIND:
             raise ValueError(f"kind {content['kind']!r}")
-        saved = content["counterexample"]
         env, checked = _load(content["system"], _region(content["region"]))
         told, constants = content["bounds"], Constants(**content["constants"])
+        if "case" in content:
+            kind: type[Case | GuardedCase] = GuardedCase if "proposals" in content["case"] else Case
+            case = kind(**content["case"]).replay(env, _structured(env, told["structured"]).system)
+            console.print(str(case), highlight=False, soft_wrap=True)
+            console.print("Refuted: the claim is false in that episode." if case.broken else "Not refuted.")
+            return int(case.broken)
         bounds = _structured(env, told["structured"]) if "structured" in told else bounds_from_dict(told)
-        made = _claims(checked, bounds, constants, content["rounds"])
+        saved = content["counterexample"]
+        made = claims_of(checked, bounds, constants, content["rounds"], told.get("lam"))
         claim, point = select(made, [saved["claim"]])[0], saved["point"]
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a counterexample that `tether verify` wrote: {error}") from error

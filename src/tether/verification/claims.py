@@ -3,8 +3,8 @@
 A claim says that `effect <= claimed * cause` at every point of a box. Its ratio is effect / cause; one point with a
 larger ratio than what is claimed refutes it. x, x' are states, a, a' actions, y the draw of a round, y_1, y_2, ... of
 successive rounds, f the dynamics, c the cost, pi+ the prior; ||.|| is the norm of the system (`System.norm`), the same
-for states and actions. Both sides of a comparison see the same draws. x_n(x, y) is the state after n rounds under the
-prior from x. The standard claims:
+for states and actions. Both sides of a comparison see the same draws, and have the same `System.shared` entries, such
+as a clock. x_n(x, y) is the state after n rounds under the prior from x. The standard claims:
 
     cost floor     eps              c(x, a, y) >= eps                                    (a lower bound)
     L_c (state)    cost per state   |c(x, a, y) - c(x', a, y)|                 / ||x - x'||
@@ -41,15 +41,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.cases import ROUND_OFF
 from tether.envs.base import namespace
+from tether.ops import NUMPY
 from tether.projection import length
 from tether.sensitivity import Perturbation
 from tether.verification.systems import Box, System
 
 Lipschitz = float | tuple[float | None, float | None] | None
 """A constant for state and action, or one for each: (state, action)."""
-ROUND_OFF = 1e-11
-"""Share of the numbers compared by which their difference may be off; what is not larger than that is no effect."""
 Point = Mapping[str, Any]
 """For each entry of a claim's box its values [k]."""
 
@@ -124,11 +124,11 @@ def standard_claims(system: System, constants: Constants, rounds: int) -> list[C
     """The claims of the module's table, p(n) for n = 1..rounds and carried (n) for n = 0..rounds-1."""
     x, a, draw = system.states, system.actions, system.draws
     norm = system.norm
-    least_state, least_action = (1e-7 * float(length(each.widths, norm)) for each in (x, a))
+    least_state, least_action = (1e-7 * float(length(each.widths, norm)) for each in (system.others, a))
     L_c, L_f = (each if isinstance(each, tuple) else (each, each) for each in (constants.L_c, constants.L_f))
-    other_state = {"other state": _State()}
+    other_state = {"other state": eqx.Partial(first_state, system)}
     deviation = {"action": eqx.Partial(_prior_action, system)}
-    pair = {"state": x, "other state": x}
+    pair = {"state": x, "other state": system.others}
 
     def claim(
         name: str, says: str, claimed: float | None, box: dict[str, Box], sides: Any, **more: Any
@@ -236,7 +236,7 @@ def standard_claims(system: System, constants: Constants, rounds: int) -> list[C
 def p_values(p: Perturbation, count: int) -> Any:
     """[count] p(0), p(1), ...; a table that is shorter claims nothing beyond its end, so it is refused."""
     p.check_horizon(count)
-    return np.diff([float(p.reach(rounds, np)) for rounds in range(count + 1)])
+    return np.diff([float(p.reach(rounds, NUMPY)) for rounds in range(count + 1)])
 
 
 def select(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
@@ -248,14 +248,19 @@ def select(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
     return [claim for claim in claims if claim.name in names]
 
 
-class _State(eqx.Module):
-    def __call__(self, point: Point) -> Any:
-        return point["state"]
-
-
 class _Action(eqx.Module):
     def __call__(self, point: Point) -> Any:
         return point["action"]
+
+
+def first_state(system: System, point: Point) -> Any:
+    """What an `other state` is near to."""
+    return system.own_part(point["state"])
+
+
+def both_states(system: System, point: Point) -> tuple[Any, Any]:
+    """The two states of a point, [n] each; entries that are shared are those of the first."""
+    return point["state"], system.beside(point["state"], point["other state"])
 
 
 def _draws(draw: Box, last: int, first: int = 1) -> dict[str, Box]:
@@ -285,7 +290,7 @@ def _cost_floor(system: System, point: Point) -> Sides:
 
 
 def _of_states(system: System, what: str, point: Point) -> Sides:
-    x, other = point["state"], point["other state"]
+    x, other = both_states(system, point)
     one, two = (system.play(system.start(each), point["draw 1"], point["action"]) for each in (x, other))
     return _compared(system, what, one, two, system.gap(x, other))
 
@@ -298,7 +303,7 @@ def _of_actions(system: System, what: str, point: Point) -> Sides:
 
 
 def _of_prior(system: System, point: Point) -> Sides:
-    x, other = point["state"], point["other state"]
+    x, other = both_states(system, point)
     one, two = (system.prior(system.start(each), point["draw 1"]) for each in (x, other))
     return Sides(system.gap(one, two), system.gap(x, other), _size(system, one, two))
 
@@ -320,7 +325,7 @@ def _under_prior(system: System, pair: tuple[Any, Any], draws: list[Any]) -> tup
 
 
 def _of_trajectories(system: System, n: int, point: Point) -> Sides:
-    x, other = point["state"], point["other state"]
+    x, other = both_states(system, point)
     draws = [point[f"draw {index}"] for index in range(1, n + 1)]
     rounds = _under_prior(system, (system.start(x), system.start(other)), draws)
     return _compared(system, "state", *rounds, system.gap(x, other))

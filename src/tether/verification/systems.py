@@ -8,7 +8,7 @@ random or exogenous in a round). `as_system` makes one of a `tether.envs.Env`; `
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -96,6 +96,31 @@ class System(eqx.Module):
     """Of the gaps between states and between actions."""
     traceable: bool = eqx.field(static=True)
     """Whether JAX can trace it: the search then has gradients and is compiled."""
+    shared: tuple[int, ...] = eqx.field(static=True)
+    """Places of those entries of the state that nothing that is played changes (a clock, the weather): the same on both
+    sides of every comparison."""
+
+    @property
+    def others(self) -> Box:
+        """Where a second state may start beside a first one: the entries that are not shared."""
+        kept = self._kept
+        return Box(self.states.low[kept], self.states.high[kept], tuple(self.states.names[i] for i in kept))
+
+    @property
+    def _kept(self) -> list[int]:
+        return [i for i in range(self.states.size) if i not in self.shared]
+
+    def own_part(self, values: Any) -> Any:
+        """The entries of a state [n] that are not shared."""
+        return values[np.array(self._kept, dtype=int)] if self.shared else values
+
+    def beside(self, values: Any, other: Any) -> Any:
+        """[n] the second state whose entries that are not shared are `other`, beside a first one, `values` [n]."""
+        if not self.shared:
+            return other
+        place = {each: i for i, each in enumerate(self._kept)}
+        entries = [values[i] if i in self.shared else other[place[i]] for i in range(self.states.size)]
+        return namespace(values).stack(entries)
 
     @abstractmethod
     def start(self, values: Any) -> Any:
@@ -254,6 +279,11 @@ def as_system(system: Env | System, region: Mapping[str, Range] | None = None) -
         # A number stands for every entry of a vector.
         shape = np.broadcast(*map(np.asarray, ranges[name])).shape if name in ranges else ()
         ranges[name] = _spread(ends, shape) if np.broadcast(*map(np.asarray, ends)).shape == () else ends
+    unknown = [name for name in system.shared if name not in initial._fields]
+    if unknown:
+        raise ValueError(
+            f"{type(system).__name__}.shared names {unknown[0]!r}, but the state has {', '.join(initial._fields)}"
+        )
     fields = tuple((name, np.shape(getattr(initial, name))) for name in initial._fields if name in ranges)
     if not fields:
         raise ValueError(
@@ -264,6 +294,7 @@ def as_system(system: Env | System, region: Mapping[str, Range] | None = None) -
     if missing:
         raise ValueError(f"the series {missing[0]!r} needs a range in `region`")
     series = tuple((name, np.broadcast(*map(np.asarray, ranges[name])).shape) for name in system.drawn_names)
+    owners = [name for name, shape in fields for _ in range(int(np.prod(shape)))]
     made = EnvSystem(
         name=type(system).__name__,
         states=box({name: _spread(ranges[name], shape) for name, shape in fields}),
@@ -271,6 +302,7 @@ def as_system(system: Env | System, region: Mapping[str, Range] | None = None) -
         draws=box({name: ranges[name] for name, _ in series}),
         norm=system.norm,
         traceable=True,
+        shared=tuple(i for i, name in enumerate(owners) if name in system.shared),
         env=system,
         fields=fields,
         series=series,
@@ -288,6 +320,7 @@ def functions(
     draws: Range | None = None,
     norm: Norm = "l2",
     prior_sees_draw: bool = False,
+    shared: Sequence[int] = (),
     name: str = "system",
 ) -> System:
     """A system given by plain functions; if JAX can trace them, the search is compiled and has gradients.
@@ -302,6 +335,8 @@ def functions(
             empty array).
         norm: Of gaps between states and between actions: `"l1"`, `"l2"` or `"linf"`.
         prior_sees_draw: Whether the prior depends on the draw, a demand for instance.
+        shared: Places of the entries of a state vector that nothing that is played changes, such as a clock: both sides
+            of a comparison have the same.
         name: For the output.
     """
     _validate.choice("norm", norm, NORMS)
@@ -317,6 +352,7 @@ def functions(
             draws=boxes[2],
             norm=norm,
             traceable=traceable,
+            shared=tuple(shared),
             cost_function=cost,
             step_function=step,
             prior_function=prior,
@@ -338,6 +374,7 @@ def gymnasium_system(
     cost: Callable[[float, Mapping[str, Any]], float] = lambda _reward, info: float(info["cost"]),
     seeds: int = 1000,
     norm: Norm = "l2",
+    shared: Sequence[int] = (),
     name: str | None = None,
 ) -> System:
     """A Gymnasium environment that can be put into a state. Both sides of a comparison get the same seed each round.
@@ -352,6 +389,7 @@ def gymnasium_system(
         cost: `cost(reward, info)` of a step; `info["cost"]` if not given.
         seeds: The noise of a round is that of a seed from 0 to seeds - 1.
         norm: Of gaps between states and between actions.
+        shared: Places of the entries of a state that nothing that is played changes, such as a clock.
         name: For the output.
     """
     _validate.choice("norm", norm, NORMS)
@@ -366,6 +404,7 @@ def gymnasium_system(
         draws=box({"seed": (0.0, seeds - 1.0)}),
         norm=norm,
         traceable=False,
+        shared=tuple(shared),
         env=env,
         set_state=set_state,
         get_state=get_state,
@@ -397,7 +436,35 @@ def _checked(system: System) -> System:
             )
         if not np.all(np.isfinite(found)):
             raise ValueError(f"{what} of {system.name} in the middle of the region is {found}, not finite")
+    _check_shared(system)
     return system
+
+
+def _check_shared(system: System) -> None:
+    """Refuse entries that are declared to be shared if what is played, or the rest of the state, changes them."""
+    if not system.shared:
+        return
+    outside = [i for i in system.shared if not 0 <= i < system.states.size]
+    if outside or len(set(system.shared)) == system.states.size:
+        raise ValueError(
+            f"shared names places of a state of {system.states.size} numbers, and not all of them, got {system.shared}"
+        )
+    values = 0.5 * (system.states.low + system.states.high)
+    for draw in (system.draws.low, system.draws.high):
+        ends = ((system.others.low, system.actions.low), (system.others.high, system.actions.high))
+        with jax.enable_x64(True):
+            after = [
+                np.asarray(
+                    system.measure(system.play(system.start(system.beside(values, other)), draw, action)[0])
+                )
+                for other, action in ends
+            ]
+        for i in system.shared:
+            if after[0][i] != after[1][i]:
+                raise ValueError(
+                    f"{system.states.names[i]} is declared to be shared, but after one round it is {after[0][i]:g} or "
+                    f"{after[1][i]:g}, depending on what is played and on the rest of the state"
+                )
 
 
 def values_shape(of: Box) -> tuple[int, ...]:

@@ -12,11 +12,13 @@ import numpy as np
 
 from tether import _validate
 from tether.certificates import LipschitzCertificate, Structured
+from tether.certificates.cases import Case, Falsified, GuardedCase
+from tether.certificates.falsify import falsify
 from tether.envs.base import Env
 from tether.sensitivity import Sensitivity, perturbation_from_dict
 from tether.verification.claims import Claim, Constants, Lipschitz, Point, select, standard_claims
 from tether.verification.search import Search, largest
-from tether.verification.structured import structured_claims
+from tether.verification.structured import says, structured_claims
 from tether.verification.systems import EnvSystem, Range, System, as_system
 
 if TYPE_CHECKING:
@@ -67,8 +69,9 @@ class Finding:
     """Which part of the search found it."""
     evaluations: int
     point: dict[str, dict[str, float]]
-    """Where it was found."""
-    counterexample: Counterexample | None
+    """Where it was found; empty if an episode did."""
+    counterexample: Counterexample | Case | GuardedCase | None
+    """A point of the region; or what an episode came to, where that refutes a bound of a structure and no point did."""
 
     @property
     def head_room(self) -> float | None:
@@ -156,14 +159,18 @@ def verify(
     L_pi: float | None = None,
     region: Mapping[str, Range] | None = None,
     rounds: int = 4,
+    lam: Range | None = None,
     claims: Sequence[str] | None = None,
     search: Search | None = None,
     seed: int = 0,
     report: Callable[[int, int, str], None] = lambda _done, _total, _name: None,
 ) -> Verification:
-    """Try to refute each claim about a system separately. Every claim is defined in `tether.verification.claims`.
+    """Try to refute each claim about a system separately.
 
-    A claim that stands is not proved: it survived random points, gradient ascent and differential evolution.
+    Claims about constants are defined in `tether.verification.claims`, those of a `Structured` certificate in
+    `tether.verification.structured`. A claim that stands is not proved: it survived random points, gradient ascent and
+    differential evolution; and those of a structure also whole episodes (`tether.certificates.falsify`), unless a
+    `region` is given, which an episode might leave.
 
     Args:
         system: An environment, or what `tether.verification.functions` or `gymnasium_system` made.
@@ -174,7 +181,10 @@ def verify(
         L_f: The same for the dynamics.
         L_pi: The same for the prior, in the state.
         region: Ranges to search, by name: entries of the environment's state, its series, and `"action"`.
-        rounds: How far p is followed: p(1) to p(rounds), carried (0) to carried (rounds - 1).
+        rounds: How far p is followed: p(1) to p(rounds), carried (0) to carried (rounds - 1); a structure's `later` in
+            the search of the region (episodes go to the horizon).
+        lam: Structured certificates: (low, high) of the contracts that are looked at; only that of the certificate
+            without it.
         claims: Names of the claims to look at; all without it.
         search: How hard to look.
         seed: Of the search.
@@ -197,12 +207,28 @@ def verify(
         bounds = system.sensitivity if bounds is None else bounds
         cost_floor = system.cost_floor if cost_floor is None else cost_floor
     constants = Constants(cost_floor=cost_floor, L_c=L_c, L_f=L_f, L_pi=L_pi)
-    made = claims_of(checked, bounds, constants, rounds)
-    return refute(checked, made if claims is None else select(made, claims), search, seed, report)
+    made = claims_of(checked, bounds, constants, rounds, lam)
+    found = refute(checked, made if claims is None else select(made, claims), search, seed, report)
+    if not (isinstance(bounds, Structured) and isinstance(system, Env)) or region:
+        return found
+    effort = search or Search()
+    played = falsify(
+        system,
+        bounds.system,
+        contract=bounds.contract if lam is None else None,
+        count=2 * effort.samples,
+        guarded=effort.samples // 256,
+        seed=seed,
+    )
+    return _with_episodes(found, played, every=claims is None)
 
 
 def claims_of(
-    system: System, bounds: Sensitivity | LipschitzCertificate | Any, constants: Constants, rounds: int = 4
+    system: System,
+    bounds: Sensitivity | LipschitzCertificate | Any,
+    constants: Constants,
+    rounds: int = 4,
+    lam: Range | None = None,
 ) -> list[Claim]:
     """The claims that `bounds` makes about the system, and those of `constants` (see `verify`)."""
     _validate.count("rounds", rounds)
@@ -212,7 +238,9 @@ def claims_of(
     if isinstance(bounds, Structured):
         if not isinstance(system, EnvSystem):
             raise TypeError("a structured certificate is checked on a tether.envs.Env, which it is about")
-        return structured_claims(system, bounds.system, bounds.contract.cost_floor, rounds)
+        contract = bounds.contract
+        ends = (contract.lam, contract.lam) if lam is None else lam
+        return structured_claims(system, bounds.system, contract.cost_floor, rounds, ends)
     if isinstance(bounds, LipschitzCertificate):
         constants = replace(constants, cost_floor=bounds.contract.cost_floor)
         bounds = bounds.bounds
@@ -320,6 +348,38 @@ def _named(claim: Claim, point: Point) -> dict[str, dict[str, float]]:
     }
 
 
+def _with_episodes(found: Verification, played: Falsified, *, every: bool) -> Verification:
+    """The findings with what episodes showed; with `every`, also that of the online guard."""
+    findings = []
+    for each in found.findings:
+        case = played.cases.get(each.claim)
+        if case is not None:
+            each = _worse(each, case, played.tried)
+        findings.append(each)
+    for name in ("promise", "breach") if every else ():
+        if name in played.cases:
+            nothing = Finding(name, says(name), 0.0, -math.inf, "stands", "", 0, {}, None)
+            findings.append(_worse(nothing, played.cases[name], played.guarded))
+    return replace(found, findings=tuple(findings))
+
+
+def _worse(finding: Finding, case: Case | GuardedCase, tried: int) -> Finding:
+    """A finding, with the case of an episode if that is worse than what was found so far."""
+    finding = replace(finding, evaluations=finding.evaluations + tried)
+    amount = case.amount - case.round_off
+    if amount <= finding.largest or finding.counterexample is not None:
+        return finding
+    verdict: Verdict = "refuted" if case.broken else "stands"
+    return replace(
+        finding,
+        largest=amount,
+        verdict=verdict,
+        stage="episodes",
+        point={},
+        counterexample=case if case.broken else None,
+    )
+
+
 def shrink(claim: Claim, point: Point) -> dict[str, Any]:
     """A simpler point that refutes the claim as well; call it with JAX in float64.
 
@@ -332,14 +392,16 @@ def shrink(claim: Claim, point: Point) -> dict[str, Any]:
         before = {name: values.copy() for name, values in current.items()}
         for name, box in claim.box.items():
             twin = name.removeprefix("other ") if name.startswith("other ") else None
-            for index in range(box.size):
+            for index, label in enumerate(box.names):
                 value = float(current[name][index])
                 for simpler in _simpler(value, float(box.low[index]), float(box.high[index])):
                     _try(claim, current, name, index, simpler)
                     if current[name][index] != value:
                         break
-                if twin is not None and current[name][index] != current[twin][index]:
-                    _try(claim, current, name, index, float(current[twin][index]))
+                if twin is not None:
+                    _try(
+                        claim, current, name, index, float(current[twin][claim.box[twin].names.index(label)])
+                    )
         if all(np.array_equal(before[name], current[name]) for name in current):
             break
     return current
