@@ -277,7 +277,11 @@ def test_a_damaged_state_is_refused(damage):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Guard("certificate", zero), TypeError, "certificate must have contract, .*, restore as tether"),
+        (
+            lambda: Guard("certificate", zero),
+            TypeError,
+            "certificate must have contract, .*, restore as tether",
+        ),
         (lambda: guard(low=math.inf), ValueError, "low must be a number or a vector of numbers, got inf"),
         (lambda: guard(high=[1.0, -math.inf]), ValueError, "high must be a number or a vector of numbers"),
         (lambda: guard(resolution=-1.0), ValueError, "resolution must be at least 0"),

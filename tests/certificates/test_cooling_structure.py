@@ -9,53 +9,12 @@ import numpy as np
 import pytest
 
 import tether
-from structures import EPSILON, corners
-from tether.certificates import CarbonStructure, Structured, falsify
-from tether.certificates.falsify import ROUNDS, Situation
-from tether.envs.cooling import CoolingState
-from tether.experiments.attack import BOUNDS, Loosened, attack, hostile, hostile_episodes, systems
+from tether.certificates import Box, CarbonStructure, Round, Structured
+from tether.experiments.attack import attack, hostile, hostile_episodes, systems
+from tether.ops import FLOAT64, FLOATS, NUMPY
 
 SYSTEMS = systems("cooling")
 ENV = SYSTEMS["as it is"]
-GAPS = {"above": "step 0", "below": "step 1"}
-
-
-def draw_cooling(env, structure, rng, count):
-    """Days that are hot, cold or usual throughout, or change; rooms that are off by any amount."""
-    kinds = rng.integers(4, size=(1, count, 1))
-    load, heat = rng.choice([0.0, 3.0, 20.0], size=(2, ROUNDS, count, 2))
-    outside = rng.choice([-10.0, 24.0, 60.0], size=(ROUNDS, count))
-    load = np.where(kinds == 0, 20.0, np.where(kinds == 1, 0.0, np.where(kinds == 2, heat[:1], load)))
-    outside = np.where(kinds[..., 0] == 0, 60.0, np.where(kinds[..., 0] == 1, -10.0, outside))
-    series = {
-        "heat_load": load,
-        "outside": outside,
-        "price": np.zeros((ROUNDS, count)),
-        "effectiveness": corners(rng, (ROUNDS, count, 2), env.effectiveness_min, 1.0, weights=(0.4, 0.4)),
-        "script": np.zeros((ROUNDS, count)),
-    }
-    sizes = rng.choice([0.1, 1.0, 20.0], size=(2, count, 1)) * rng.choice([0.0, 1.0, 1.0], size=(2, count, 1))
-    x = env.setpoint + sizes[0] * rng.normal(size=(count, 2))
-    apart = sizes[1] * rng.normal(size=(count, 2))
-    wider = rng.choice([0.0, 0.0, 0.3], size=(4, count)) * rng.exponential(size=(4, count))
-    gaps = tuple(sign * apart[:, i] + wider[2 * i + (sign < 0)] for i in (0, 1) for sign in (1, -1))
-    own, prior = CoolingState(x), CoolingState(x - apart)
-    wished = env.prior(env.observe(own, {name: values[0] for name, values in series.items()}))
-    action = wished + rng.choice([0.0, 0.1, 1.0, 8.0], size=(count, 1)) * rng.normal(size=(count, 2))
-    return Situation(own, prior, gaps, series, np.clip(action, 0.0, env.action_max))
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_random_search_finds_no_counterexample_to_any_bound(name):
-    env = SYSTEMS[name]
-    broken = falsify(env, env.structure, count=100_000, seed=0, draw=draw_cooling)
-    assert all(worst <= 1e-9 for worst in broken.values()), broken
-
-
-@pytest.mark.parametrize("bound", BOUNDS["cooling"])
-def test_the_search_finds_a_counterexample_to_any_bound_loosened_by_five_percent(bound):
-    broken = falsify(ENV, Loosened(ENV.structure, bound), count=50_000, seed=1, draw=draw_cooling)
-    assert broken[GAPS.get(bound, bound)] > 0.01
 
 
 def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do():
@@ -79,24 +38,83 @@ def online(env, episodes, i, guard):
         yield decision, observation, before
 
 
-def test_the_online_guard_and_the_compiled_rollout_decide_alike_and_the_prior_stays_safe():
+def test_the_online_guard_and_the_compiled_rollout_decide_alike_and_what_is_played_was_checked():
     episodes = hostile_episodes(ENV, 2_000, np.random.default_rng(2))
     contract = ENV.contract(0.0, 1.0)
-    certificate, structure = Structured(contract, ENV.structure), ENV.structure
+    certificate, box = Structured(contract, ENV.structure), Box(ENV.low, ENV.high, ENV.norm)
     run = tether.rollout(ENV, hostile, episodes, certificate)
     assert np.max(run.deviations) > 0.1
     for i in range(8):
-        guard = tether.Guard(certificate, ENV.prior, ENV.low, ENV.high, ENV.norm)
+        guard = tether.Guard(certificate, ENV.prior, ENV.low, ENV.high, ENV.norm, resolution=0.0)
         for decision, observation, before in online(ENV, episodes, i, guard):
             h = decision.round
-            np.testing.assert_allclose(decision.action, run.actions[i, h - 1], rtol=0.0, atol=1e-9)
-            seen = structure.read([float(entry) for entry in observation])
-            gaps = structure.refine(before.gaps, seen, EPSILON, np)
-            prior = decision.prior_action
-            totals = structure.exposure(gaps, seen, prior, prior, np).totals
-            for n, total in enumerate(totals[: contract.horizon - h + 1]):
-                allowed = before.surplus + (n + 1) * contract.earned + (h - 1) * contract.b
-                assert total <= allowed + 1e-8 * (1.0 + before.magnitude)
+            np.testing.assert_allclose(decision.action, run.actions[i, h - 1], rtol=0.0, atol=1e-3)
+            assert decision.backup == "prior"
+            if np.any(decision.action != decision.prior_action):
+                opened = certificate.open(before, observation, FLOATS)
+                assert certificate.slack(opened, decision.prior_action, decision.action, box, FLOATS) > -1e-6
+
+
+@pytest.mark.parametrize("lam", [0.0, 2.0])
+def test_the_excess_of_a_round_is_the_largest_that_brute_force_finds(lam):
+    """Rooms that are off by any amount, both effectivenesses on a grid."""
+    env, count = tether.envs.Cooling(), 2_000
+    rng = np.random.default_rng(0)
+    x = env.setpoint + rng.choice([0.1, 1.0, 10.0], (2, count)) * rng.normal(size=(2, count))
+    apart = rng.choice([0.0, 0.1, 2.0], (2, count)) * rng.normal(size=(2, count))
+    load, outside = rng.choice([0.0, 3.0, 20.0], (2, count)), rng.choice([-10.0, 24.0, 60.0], count)
+    action = rng.uniform(0.0, env.action_max, (2, count)) * rng.choice([0.0, 0.3, 1.0], (2, count))
+    gaps = (apart[0], -apart[0], apart[1], -apart[1])
+    now = Round(gaps, (*x, *load, outside), None, lam, 1.0, env.low, env.high)
+    bounds = env.structure.bounds(now, list(action), 0, NUMPY)
+    drawn = {"heat_load": load.T, "outside": outside, "price": 0.0 * outside}
+    state, prior = (env.initial()._make((each.T,)) for each in (x, x - apart))
+    wish = env.prior(env.observe(prior, {**drawn, "effectiveness": 0.0 * load.T}))
+    worst, largest = np.full(count, -np.inf), np.zeros(count)
+    for first in np.linspace(env.effectiveness_min, 1.0, 25):
+        for second in np.linspace(env.effectiveness_min, 1.0, 25):
+            drawn["effectiveness"] = np.broadcast_to([first, second], (count, 2))
+            cost = step_cost(env, state, drawn, action.T)
+            worst = np.maximum(worst, cost - (1.0 + lam) * step_cost(env, prior, drawn, wish))
+            largest = np.maximum(largest, cost)
+    assert np.all(bounds.totals[0] >= worst - 1e-10)
+    assert np.median(bounds.totals[0] - worst) < 0.02
+    np.testing.assert_allclose(bounds.ceiling, largest, atol=1e-10)
+
+
+def step_cost(env, state, drawn, action):
+    """Costs of many rooms at once, [count]; the environment's own formula, a case at a time, would take seconds."""
+    stay, x = 1.0 - env.wall - env.leak, state[0]
+    after = (
+        stay * x
+        + env.wall * x[:, ::-1]
+        + env.leak * drawn["outside"][:, None]
+        + env.heating * (drawn["heat_load"] - drawn["effectiveness"] * action)
+    )
+    return 1.0 + np.maximum(np.abs(after - env.setpoint) - env.band, 0.0) @ np.array(env.discomfort)
+
+
+def test_far_weather_and_tiny_actions_do_not_make_the_gaps_seem_known():
+    """Load and weather cancel in the temperature, and what is left has the round-off of both: it tells no effect."""
+    env = tether.envs.Cooling()
+    structure = env.structure
+    load = 600.0 / env.heating
+    outside = -600.0 / env.leak
+    seen = (24.0, 24.0, load, load, outside)
+    assert structure.admits(seen, FLOATS)
+    off = FLOAT64 * 1200.0  # a unit or two of round-off of the sum
+    for noise in (-off, 0.0, off):
+        x = (1.0 - env.leak) * 24.0 + noise
+        ran, rested = (
+            structure.refine(
+                (0.1, 0.1, 0.1, 0.1, *seen, action, action), (x, x, 0.0, 0.0, 24.0), FLOAT64, FLOATS
+            )
+            for action in (1e-13, 0.0)
+        )
+        assert ran == pytest.approx(rested, abs=1e-9)
+    for strange in ((24.0, 24.0, 0.0, 0.0, 1e9), (24.0, 24.0, 1e9, 0.0, 24.0), (24.0, 24.0, -1.0, 0.0, 24.0)):
+        assert not structure.admits(strange, FLOATS)
+    assert structure.admits((24.0, 24.0, 20.0, 20.0, 60.0), FLOATS)
 
 
 def test_the_next_temperatures_tell_what_a_unit_did():
@@ -104,13 +122,13 @@ def test_the_next_temperatures_tell_what_a_unit_did():
     env = tether.envs.Cooling()
     episodes = tether.data.synthetic_cooling(0, 1)
     guard = tether.Guard(
-        Structured(env.contract(0.5, 0.5), env.structure), env.prior, 0.0, env.high, env.norm
+        Structured(env.contract(0.5, 0.5), env.structure), env.prior, 0.0, env.high, env.norm, resolution=0.0
     )
     state, widths, sizes = env.initial(), [], []
     for h in range(24):
         drawn = {name: episodes[name][0, h] for name in env.series}
         observation = env.observe(state, drawn)
-        gaps = env.structure.refine(guard._state.gaps, env.structure.read(observation), EPSILON, np)
+        gaps = env.structure.refine(guard._state.gaps, env.structure.read(observation), FLOAT64, NUMPY)
         widths.append(max(gaps[0] + gaps[1], gaps[2] + gaps[3]))
         sizes.append(max(abs(gap) for gap in gaps))
         decision = guard.act(observation, 0.9 * env.prior(observation))
@@ -118,7 +136,7 @@ def test_the_next_temperatures_tell_what_a_unit_did():
         state, _, cost = env.step(state, drawn, decision.action)
         guard.observe(cost)
     assert max(sizes) > 0.01
-    assert max(widths) < 1e-9
+    assert max(widths) < 1e-7
 
 
 def test_a_thermostat_that_is_not_the_structures_own_is_a_breach():
@@ -152,18 +170,18 @@ class Packed(CarbonStructure):
     def start(self, zero):
         return (np.stack(super().start(zero)),)
 
-    def refine(self, gaps, seen, epsilon, xp):
-        return (np.stack(super().refine(tuple(gaps[0]), seen, epsilon, xp)),)
+    def refine(self, gaps, seen, epsilon, ops):
+        return (np.stack(super().refine(tuple(gaps[0]), seen, epsilon, ops)),)
 
-    def exposure(self, gaps, seen, prior, action, xp):
-        exposure = super().exposure(tuple(gaps[0]), seen, prior, action, xp)
-        return exposure._replace(step=(np.stack(exposure.step),))
+    def bounds(self, now, action, plan, ops):
+        bounds = super().bounds(now._replace(gaps=tuple(now.gaps[0])), action, plan, ops)
+        return bounds._replace(step=(np.stack(bounds.step),))
 
-    def close(self, step, cost, epsilon, xp):
-        floor, gaps = super().close(tuple(step[0]), cost, epsilon, xp)
+    def close(self, step, cost, epsilon, ops):
+        floor, gaps = super().close(tuple(step[0]), cost, epsilon, ops)
         return floor, (np.stack(gaps),)
 
-    def felt(self, gaps, xp):
+    def gap_features(self, gaps, ops):
         return tuple(gaps[0])
 
 
