@@ -17,11 +17,11 @@ from tether.monitor import LipschitzMonitor, Ranges
 from tether.policy import NetworkPolicy, load_policy
 from tether.projection import project
 from tether.run import Run
-from tether.sensitivity import Sensitivity, geometric, table
+from tether.sensitivity import EstimatedSensitivity, Sensitivity, geometric, table
 
 if TYPE_CHECKING:
     from tether import data, envs, gym, verification
-    from tether.estimation import Estimate, EstimatedSensitivity, Estimates, estimate
+    from tether.estimation import Estimate, Estimates, estimate
     from tether.learn.mpc import PlanningPolicy
     from tether.learn.rollout import rollout
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
@@ -75,7 +75,7 @@ __all__ = [
 _LATER = (
     {"PlanningPolicy": "tether.learn.mpc", "rollout": "tether.learn.rollout"}
     | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
-    | dict.fromkeys(("Estimate", "EstimatedSensitivity", "Estimates", "estimate"), "tether.estimation")
+    | dict.fromkeys(("Estimate", "Estimates", "estimate"), "tether.estimation")
     | dict.fromkeys(("Verification", "verify"), "tether.verification.verdict")
 )
 

@@ -365,6 +365,22 @@ def bench_guard_command(
     _measure("tether bench guard", out, bench_guard(seed, repetitions))
 
 
+@bench.command("sets")
+def bench_sets_command(
+    out: Out = Path("out/bench/sets"),
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
+    episodes: Annotated[int, typer.Option(help="Episodes of each seed.", min=1)] = 100,
+) -> None:
+    """Measure how much of the largest safe set the structured certificates allow.
+
+    The largest safe set is found by brute force over a grid of draws: with what the certificate knows of the past, and,
+    as nobody can online, with the prior's state and costs as they really are.
+    """
+    from tether.experiments.maximal import bench_sets
+
+    _measure("tether bench sets", out, bench_sets(seeds, episodes))
+
+
 @bench.command("monitor")
 def bench_monitor_command(
     out: Out = Path("out/bench/monitor"),

@@ -222,7 +222,7 @@ class Guard:
                 self._report(self.round, complaint)
         if choice is None:
             # What was taken is of no use after a breach, but the round is open.
-            action, deviation, radius, margin, backup, taken = prior, 0.0, 0.0, math.nan, 0, ()
+            action, deviation, radius, margin, backup, taken = prior, 0.0, 0.0, math.nan, 0.0, ()
         else:
             action, deviation, radius, margin, backup, taken, _ = choice
         reason = self._reason(action, wish)
@@ -238,7 +238,7 @@ class Guard:
             margin,
             wish is None or not equal(action, wish),
             reason,
-            self.certificate.backup_names[backup],
+            self.certificate.backup_names[int(backup)],
         )
         self.counts[reason] += 1
         self._taken = taken

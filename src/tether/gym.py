@@ -292,9 +292,7 @@ class GuardedVector(VectorWrapper):
         self._resetting = np.array(over) if self._mode == "NextStep" else np.zeros_like(self._resetting)
 
         if "cost" not in infos and (six is not _ABSENT or callable(self._cost)):
-            infos["cost"] = np.array(
-                [math.nan if report is None else report["cost"] for report in reports]
-            )
+            infos["cost"] = np.array([math.nan if report is None else report["cost"] for report in reports])
             infos["_cost"] = np.array([report is not None for report in reports])
         infos["tether"], infos["_tether"] = (
             _batched(reports),
@@ -305,7 +303,7 @@ class GuardedVector(VectorWrapper):
     def _batch(self, actions: Any) -> Array:
         """The proposals as [n, ...] in float64, a copy."""
         shape = (self.num_envs, *(self.single_action_space.shape or ()))
-        batch = _values.as_array(actions)
+        batch: Array = _values.as_array(actions)
         if batch.size != math.prod(shape):
             raise ValueError(
                 f"the actions of {self.num_envs} sub-environments must have shape {shape}, got {batch.shape}"

@@ -7,10 +7,10 @@ the numbers that it is handed is Python's arithmetic (`+ - * / **`, comparisons,
 `if` on values, since a compiled program has none.
 
 **Numbers that are not ordinary.** `maximum`, `minimum` and `clip` hand NaN on in all three (Python's own `max` and
-`min` do so for one order of their arguments only), and `sqrt`, `exp`, `log`, `sin` and the like give NaN or an infinity
-where Python's `math` raises. Dividing a plain float by zero, or raising one to a power that overflows, still raises; the guard takes
-any exception of a certificate for an assumption breach. A comparison with NaN is false, so freedom must be granted by
-a comparison that holds (`spent <= allowed`), never by the failure of one.
+`min` do so for one order of their arguments only), and `sqrt`, `exp`, `log`, `sin` and the like give NaN or an
+infinity where Python's `math` raises. Dividing a plain float by zero, or raising one to a power that overflows, still
+raises; the guard takes any exception of a certificate for an assumption breach. A comparison with NaN is false, so
+freedom must be granted by a comparison that holds (`spent <= allowed`), never by the failure of one.
 
 **Types.** `Number`, `Flag` and `Array` say what a value *means*. A type checker sees float, bool and a NumPy array,
 which is what they are online; in a rollout they are JAX arrays that behave alike.
@@ -118,49 +118,49 @@ class Ops(Protocol):
         """The largest of several numbers; NaN if any is."""
 
     # Several numbers a case: arrays, as in NumPy, `jax.numpy` and the array API standard. Not in `FLOATS`.
-    def asarray(self, values: object, dtype: Any = ...) -> Array:
+    def asarray(self, values: Any, dtype: Any = ...) -> Any:
         """The values as an array."""
 
-    def zeros(self, shape: int) -> Array:
+    def zeros(self, shape: int) -> Any:
         """[n] zeros."""
 
-    def zeros_like(self, array: Array) -> Array:
+    def zeros_like(self, array: Any) -> Any:
         """As many zeros."""
 
-    def arange(self, start: int, stop: int = ...) -> Array:
+    def arange(self, start: int, stop: int = ...) -> Any:
         """Whole numbers from `start` up to and without `stop`, or from 0."""
 
-    def concat(self, arrays: Sequence[Array], axis: int = ...) -> Array:
+    def concat(self, arrays: Sequence[Any], axis: int = ...) -> Any:
         """One after the other."""
 
-    def stack(self, arrays: Sequence[Number], axis: int = ...) -> Array:
+    def stack(self, arrays: Sequence[Any], axis: int = ...) -> Any:
         """Side by side."""
 
-    def sum(self, array: Array, axis: int = ..., keepdims: bool = ...) -> Array:
+    def sum(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
         """The sum over an axis."""
 
-    def max(self, array: Array, axis: int = ..., keepdims: bool = ...) -> Array:
+    def max(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
         """The largest over an axis."""
 
-    def min(self, array: Array, axis: int = ..., keepdims: bool = ...) -> Array:
+    def min(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
         """The smallest over an axis."""
 
-    def all(self, array: object, axis: int = ..., keepdims: bool = ...) -> Flag:
+    def all(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
         """Whether all hold."""
 
-    def cumulative_sum(self, array: Array, axis: int = ...) -> Array:
+    def cumulative_sum(self, array: Any, axis: int = ...) -> Any:
         """Sums up to each entry."""
 
-    def flip(self, array: Array, axis: int = ...) -> Array:
+    def flip(self, array: Any, axis: int = ...) -> Any:
         """In the opposite order."""
 
-    def sort(self, array: Array, axis: int = ...) -> Array:
+    def sort(self, array: Any, axis: int = ...) -> Any:
         """In rising order."""
 
-    def argsort(self, array: Array, axis: int = ...) -> Array:
+    def argsort(self, array: Any, axis: int = ...) -> Any:
         """The places of the entries in rising order."""
 
-    def take_along_axis(self, array: Array, places: Array, axis: int = ...) -> Array:
+    def take_along_axis(self, array: Any, places: Any, axis: int = ...) -> Any:
         """The entries at these places."""
 
     # What belongs to the kind of number.

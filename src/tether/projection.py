@@ -6,13 +6,13 @@ import math
 from typing import Any, Literal
 
 from tether import _validate
-from tether.ops import FLOATS, NUMPY, Array, Number, Ops, round_off
+from tether.ops import FLOATS, NUMPY, Number, Ops, round_off
 
 Norm = Literal["l1", "l2", "linf"]
 NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
 
 
-def length(vector: Any, norm: Norm, ops: Ops = NUMPY) -> Number:
+def length(vector: Any, norm: Norm, ops: Ops = NUMPY) -> Any:
     """The norm of `vector` over its last axis; the absolute value of a scalar."""
     size = abs(vector)
     if getattr(size, "ndim", 0) == 0:
@@ -33,9 +33,9 @@ def length(vector: Any, norm: Norm, ops: Ops = NUMPY) -> Number:
 def project(
     proposal: Any,
     center: Any,
-    radius: Number,
-    low: Number | None = None,
-    high: Number | None = None,
+    radius: Any,
+    low: Any = None,
+    high: Any = None,
     norm: Norm = "l2",
     ops: Ops = NUMPY,
 ) -> Any:
@@ -107,7 +107,7 @@ def nearest_safe(
     return action, length(action - prior, norm, ops)
 
 
-def _shrink_l1(asked: Array, room: Array, reach: Array, ops: Ops) -> Array:
+def _shrink_l1(asked: Any, room: Any, reach: Any, ops: Ops) -> Any:
     """The z = clip(t - behind, 0, room) with sum(z) = reach, where `behind` is how far an entry is behind the largest.
 
     The sum grows with t, linearly between its kinks; the solution lies after the last kink where it is within reach.
@@ -124,7 +124,7 @@ def _shrink_l1(asked: Array, room: Array, reach: Array, ops: Ops) -> Array:
     return ops.minimum(ops.maximum((here - behind) + beyond, 0.0), room)
 
 
-def _shrink_l2(asked: Array, room: Array, reach: Array, ops: Ops) -> Array:
+def _shrink_l2(asked: Any, room: Any, reach: Any, ops: Ops) -> Any:
     """The z = min(t * asked, room) with ||z|| = reach.
 
     With the entries sorted by the t at which they meet the box and the first s of them held there, the squared norm

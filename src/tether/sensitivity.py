@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tether import _validate
-from tether.ops import NUMPY, Array, Number, Ops
+from tether.ops import Number, Ops
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ class Table:
     the past deviations will be felt as in this round, the next, and so on.
     """
 
-    values: Array
+    values: Any
     """[P + 1] p(0), p(1), ..., p(P-1), and a closing 0."""
-    sums: Array
+    sums: Any
     """[P + 1] sums[k] = p(0) + ... + p(k-1)."""
 
     def __eq__(self, other: object) -> bool:
@@ -165,24 +165,24 @@ class Table:
         """How many units of round-off the evaluation of p can add over the horizon."""
         return float(horizon)
 
-    def empty(self, horizon: int, ops: Ops, zero: Number) -> Array:
+    def empty(self, horizon: int, ops: Ops, zero: Number) -> Any:
         """The memory before any deviation."""
         return ops.zeros(horizon) + zero
 
-    def remember(self, memory: Array, deviation: Number, ops: Ops) -> Array:
+    def remember(self, memory: Any, deviation: Number, ops: Ops) -> Any:
         """The memory one round later, after `deviation`."""
         later = ops.concat([memory[1:], ops.zeros_like(memory[:1])])
         return later + deviation * ops.asarray(self.values)[: memory.shape[0]]
 
-    def felt(self, memory: Array) -> Number:
+    def felt(self, memory: Any) -> Any:
         """sum_{j<h} p(h-1-j) d_j: the past deviations as they act on the cost of this round."""
         return memory[0]
 
-    def reach(self, rounds: Number, ops: Ops) -> Number:
+    def reach(self, rounds: Number, ops: Ops) -> Any:
         """sum_{n<rounds} p(n): how long a unit deviation lasts over so many later rounds."""
         return ops.asarray(self.sums)[ops.asarray(rounds, dtype="int32")]
 
-    def felt_over(self, memory: Array, rounds: Number, ops: Ops) -> Number:
+    def felt_over(self, memory: Any, rounds: Number, ops: Ops) -> Any:
         """The past deviations as they act on the costs of this and the following rounds, `rounds` in all."""
         return ops.sum(ops.where(ops.arange(memory.shape[0]) < rounds, memory, 0.0))
 
@@ -192,11 +192,11 @@ class Table:
         slope: Number,
         immediate: Number,
         carried: Number,
-        memory: Array,
+        memory: Any,
         remaining: Number,
         horizon: int,
         ops: Ops,
-    ) -> Number:
+    ) -> Any:
         """See `Geometric.least_ratio`; here every k is looked at."""
         rounds = ops.arange(1, horizon + 1)
         numerator = base + rounds * slope - carried * ops.cumulative_sum(memory)

@@ -47,8 +47,8 @@ class CoolingStructure(Structure):
 
     The first term is convex in v, and m_i is linear but where it begins to rise (its two parts are never positive at
     once), so the largest value is at v_low, at 1, or where L_i(v) = setpoint + band or U_i(v) = setpoint - band. With
-    lam = 0 this is t_0 >= c - c+. It is negative where the own rooms are better off whatever happens; so even with lam =
-    b = 0 what is certain to be no worse than the prior may be played.
+    lam = 0 this is t_0 >= c - c+. It is negative where the own rooms are better off whatever happens; so even with lam
+    = b = 0 what is certain to be no worse than the prior may be played.
 
     *Later*, under the prior, u and l after n more rounds are at most A^n [u']^+ and A^n [l']^+. A room is not above and
     below the prior's at once, phi has slope at most 1, and c+ >= 1, so
@@ -57,8 +57,8 @@ class CoolingStructure(Structure):
 
     and from K on sum_{k>=K} w . M_k <= w . (I - A)^-1 M_K, because M_{k+1} <= A M_k. So a gap of rooms that are off in
     opposite directions costs less: heat passes through the wall. No other backup does better whatever loads and
-    weather come: a unit that is off cannot warm a room that is too cold, and one at its limit cannot cool one that is too hot,
-    so that a gap may have to fade by itself.
+    weather come: a unit that is off cannot warm a room that is too cold, and one at its limit cannot cool one that is
+    too hot, so that a gap may have to fade by itself.
 
     *After the cost is seen* only their sum is known of the rooms: floor = 1 + sum_i w_i [max(L_i(1) - setpoint,
     setpoint - U_i(v_low)) - band]^+, or c - t_0 if that is more. *When the next state is seen*, it tells v_i = (D_i -

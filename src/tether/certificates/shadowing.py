@@ -199,7 +199,6 @@ class Shadowing(Structured):
         inner = {name: value for name, value in state.items() if name != "shadow"}
         if taken is not None:
             saved.require_length("taken", taken, len(Watched._fields))
-        restored: Any
         restored, inner_taken = super().restore(inner, None if taken is None else taken[0])
         watched = None
         if taken is not None:
@@ -209,7 +208,7 @@ class Shadowing(Structured):
             watched = Watched(
                 inner_taken, saved.numbers(observation), saved.numbers(action), self._shadow(shadow)
             )
-        return ShadowingState(*restored, self._shadow(state["shadow"])), watched
+        return ShadowingState._make((*restored, self._shadow(state["shadow"]))), watched
 
     def _shadow(self, given: Any) -> Shadow:
         initial = self.env.initial()

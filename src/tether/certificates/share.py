@@ -34,11 +34,12 @@ def largest_share(excess: Callable[[Any, Number], Number], inputs: Any, farthest
     """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
 
     The proposal itself, t = 1, is tried first; then the way up to `farthest` is searched. One step goes where the
-    straight line between the ends of the bracket crosses zero (regula falsi, an end that stays counts half as much each
-    time), the next halves the bracket, since the largest of several excesses has kinks; or its logarithm while the ends
-    are of different size, so that a small share of a far proposal is found as well. What is returned was checked itself and is safe however the excess behaves; an
-    excess that is not a number is not safe. All evaluations are turns of one loop, so that a compiler sees the excess
-    once. In JAX the derivative is that of the boundary: excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
+    straight line between the ends of the bracket crosses zero (regula falsi, an end that stays counts half as much
+    each time), the next halves the bracket, since the largest of several excesses has kinks; or its logarithm while
+    the ends are of different size, so that a small share of a far proposal is found as well. What is returned was
+    checked itself and is safe however the excess behaves; an excess that is not a number is not safe. All evaluations
+    are turns of one loop, so that a compiler sees the excess once. In JAX the derivative is that of the boundary:
+    excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
     """
     constant = ops.fixed(inputs)
     zero = 0.0 * farthest

@@ -140,7 +140,7 @@ class Structure(ABC):
         """The backups worth looking at if actions are between `low` and `high`, by number; all of them."""
         return tuple(range(1 + len(self.backups)))
 
-    def backup(self, plan: int, now: Round, ops: Ops) -> Any:  # noqa: ARG002
+    def backup(self, plan: int, now: Round, ops: Ops) -> Any:
         """What backup number `plan` >= 1 plays now; the shape of `now.prior`."""
         raise NotImplementedError(f"{type(self).__name__} has no backup number {plan}")
 

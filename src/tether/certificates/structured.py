@@ -16,11 +16,11 @@ safe at round h iff for some backup, played from round h + 1 on, the structure's
     (**)   A_h + T_n <= (h + n) b       for every n with h + n <= H.
 
 **Sound.** Let the bounds be true. *If (**) was checked for a and a backup, then playing a and that backup for the rest
-of the episode keeps the promise in every round*: y_1 + ... + y_{h+n} <= A_h + T_n <= (h + n) b. So in every later round
-there is something safe to do, whatever the bounds say then: the backup of the last action that was checked, which is
-carried. An action that is checked anew takes over, with its own backup. Before the first round the prior is carried:
-played from the start, y_i = -lam c+_i <= 0. So there is always a safe action, the promise is kept in every round, and no
-bound has to agree with another one.
+of the episode keeps the promise in every round*: y_1 + ... + y_{h+n} <= A_h + T_n <= (h + n) b. So in every later
+round there is something safe to do, whatever the bounds say then: the backup of the last action that was checked,
+which is carried. An action that is checked anew takes over, with its own backup. Before the first round the prior is
+carried: played from the start, y_i = -lam c+_i <= 0. So there is always a safe action, the promise is kept in every
+round, and no bound has to agree with another one.
 
 *The prior is safe* if it is carried, or if (**) holds for its action. Where other backups are in use it may be neither,
 and then the carried backup's action is what the search starts from.
@@ -44,7 +44,6 @@ systems are in `tether.certificates.systems`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -373,9 +372,9 @@ class Structured:
     def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, part: float = 1.0) -> Number:
         """The largest excess of the left-hand side of (**) over the right, over n; cost units, rounded outward.
 
-        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b. `part` of it is kept:
-        an action that was found with all of it is looked at again with a part, as a compiler may compute it twice in
-        different ways.
+        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b. `part` of it is
+        kept: an action that was found with all of it is looked at again with a part, as a compiler may compute it
+        twice in different ways.
         """
         unit = self._unit_round_off(opened.epsilon)
         b = opened.b * (1.0 - unit)
@@ -453,7 +452,7 @@ class Structured:
 
 
 def _on_the_way(start: Any, wish: Any, share: Number, ops: Ops) -> Any:
-    """start + share (wish - start), exact at both ends."""
+    """The point start + share (wish - start), exact at both ends."""
     if isinstance(start, list):
         return [_on_the_way(*pair, share, ops) for pair in zip(start, wish, strict=True)]
     partway = start + share * (wish - start)

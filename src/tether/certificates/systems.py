@@ -40,26 +40,28 @@ class CarbonStructure(Structure):
                                                     kappa = 0; and m = 0, where y+ <= 0.
         on kappa = 0, y+ = (m/eta) mu whatever x+ is:   m in [0, min(nu, d eta)], n2 = m/eta.
 
-    Where y+ < 0 it is cut to 0 and F = phi(y) - (1 + lam), which rises with y: over that part of the polygon y is largest
-    at a corner: (0, 0), which is an end of the first edge, (0, d), where it is less, or the place where the line y+ = 0
-    leaves the polygon: (m_0, d) with m_0 = d eta x+ / (x+ + mu), or (nu, r (x+ + mu) / x+). So the edge n2 = d begins
-    at m_0, and the edge m = nu ends there.
+    Where y+ < 0 it is cut to 0 and F = phi(y) - (1 + lam), which rises with y: over that part of the polygon y is
+    largest at a corner: (0, 0), which is an end of the first edge, (0, d), where it is less, or the place where the
+    line y+ = 0 leaves the polygon: (m_0, d) with m_0 = d eta x+ / (x+ + mu), or (nu, r (x+ + mu) / x+). So the edge n2
+    = d begins at m_0, and the edge m = nu ends there.
 
     *The backup* `clear` spends (x + mu) / (eta - nu), which leaves no backlog whatever the noise is. From the round in
-    which it is played on the own cost is phi(0) = 1 and an excess at most 1 - (1 + lam) = -lam <= 0. So with it T_n <= T_0
-    = max F for every n: nothing but this round counts, and no larger safe set is possible. It needs that much energy:
-    (X + M) / (eta - nu) <= high for the largest backlog X that this round can leave; if not, it has no bound (infinite).
+    which it is played on the own cost is phi(0) = 1 and an excess at most 1 - (1 + lam) = -lam <= 0. So with it T_n <=
+    T_0 = max F for every n: nothing but this round counts, and no larger safe set is possible. It needs that much
+    energy: (X + M) / (eta - nu) <= high for the largest backlog X that this round can leave; if not, it has no bound
+    (infinite).
 
-    *The prior as backup* matters where energy is limited. Let G = y - y+ = kappa (x - x+) + (eta - m) s. Clipping keeps
-    the order and makes no gap larger. A cost is above the prior's by w(x', x' - x+') with w(X, z) = phi(X) - phi(X - z) =
-    z (2 X - z + 1), which grows with X, and with z up to X; so if x' <= X and x' - x+' <= z <= X, the difference is at
-    most w(X, z). Noise that helps, m <= 0, leads to at most the outcome of m = 0, n2 = 0 with x = x+, as above.
+    *The prior as backup* matters where energy is limited. Let G = y - y+ = kappa (x - x+) + (eta - m) s. Clipping
+    keeps the order and makes no gap larger. A cost is above the prior's by w(x', x' - x+') with w(X, z) = phi(X) -
+    phi(X - z) = z (2 X - z + 1), which grows with X, and with z up to X; so if x' <= X and x' - x+' <= z <= X, the
+    difference is at most w(X, z). Noise that helps, m <= 0, leads to at most the outcome of m = 0, n2 = 0 with x = x+,
+    as above.
 
     Let E = max(e+, (d/rho) e-). Under the prior, s = 0 and -d <= kappa <= r, so e+' <= max(r e+, d e-) <= rho E and
     (d/rho) e-' <= (d/rho) max(r e-, d e+) <= rho E; and x' <= r (x + M) <= rho (x + M). So k rounds after a round that
-    ended at x' <= X with E' <= g, a cost is at most phi(Y_k) - phi(Y_k - rho^k g) above the prior's, where Y_k = rho^k X
-    + M (rho + ... + rho^k), if g <= X + M so that all the arguments are at least 0; else X is raised to g - M. With w
-    written out, this and the same for the round itself (k = 0, where g <= X) add up to closed forms,
+    ended at x' <= X with E' <= g, a cost is at most phi(Y_k) - phi(Y_k - rho^k g) above the prior's, where Y_k = rho^k
+    X + M (rho + ... + rho^k), if g <= X + M so that all the arguments are at least 0; else X is raised to g - M. With
+    w written out, this and the same for the round itself (k = 0, where g <= X) add up to closed forms,
 
         total_n(X, g) = g ((2 X - g) alpha_n + beta_n),         alpha_n = sum_{k<=n} rho^2k,
         later_n(X, g) = total_n(X, g) - total_0(X, g),          beta_n = sum_{k<=n} rho^k (1 + 2 M (rho + ... + rho^k)),
@@ -338,23 +340,24 @@ class InferenceStructure(Structure):
     is no charge. So a gap is used up by the shortfall that it causes. W does not depend on pi(x): dev - rise is a -
     pi(x + e).
 
-    *This round.* The excess is F = ([z]^+)^2 - (1 + lam) ([z+]^+)^2 with z = v_a a - x - g and z+ = v_a p - x+ - g, where
-    g = v_e e_h and p = pi(x+). As x+ - v_a pi(x+) never falls with x+, F is largest for the largest x+, x + e; from here
-    on x+ and p are those. In (v_a, g), z and z+ are linear, and F has no stationary point with z > 0; where z <= 0 it is
-    largest where z+ is least, at a corner of that part. So its maximum over the box is on one of the four edges, at an
-    end, where z = 0 or z+ = 0, or at the vertex of the parabola in between if it bends down.
+    *This round.* The excess is F = ([z]^+)^2 - (1 + lam) ([z+]^+)^2 with z = v_a a - x - g and z+ = v_a p - x+ - g,
+    where g = v_e e_h and p = pi(x+). As x+ - v_a pi(x+) never falls with x+, F is largest for the largest x+, x + e;
+    from here on x+ and p are those. In (v_a, g), z and z+ are linear, and F has no stationary point with z > 0; where
+    z <= 0 it is largest where z+ is least, at a corner of that part. So its maximum over the box is on one of the four
+    edges, at an end, where z = 0 or z+ = 0, or at the vertex of the parabola in between if it bends down.
 
     *The backup* `idle` runs nothing. Whatever the battery holds, it never has to buy: from the round in which it is
     played on no excess is above 0, and T_n <= T_0 for every n: no larger safe set is possible. It needs low <= 0.
 
-    *The prior as backup*, where something has to run. The prior's own shortfall, on whatever charge x+ >= 0, is at most Z =
-    s + (1 - w/v) (M - s) in any round (s cut to M). Under the prior the own one is no larger than that either, as its
-    charge is not negative. So later rounds have c - c+ = (z - z+)(z + z+) <= 2 Z (z - z+), and the z - z+ of all of them
-    add up to at most the gap that is left, W less what this round has used; F with u = z - z+ in this round adds up with
-    that to at most T_0 + 2 Z W for any lam >= 0.
+    *The prior as backup*, where something has to run. The prior's own shortfall, on whatever charge x+ >= 0, is at
+    most Z = s + (1 - w/v) (M - s) in any round (s cut to M). Under the prior the own one is no larger than that
+    either, as its charge is not negative. So later rounds have c - c+ = (z - z+)(z + z+) <= 2 Z (z - z+), and the z -
+    z+ of all of them add up to at most the gap that is left, W less what this round has used; F with u = z - z+ in
+    this round adds up with that to at most T_0 + 2 Z W for any lam >= 0.
 
-    *After the cost is seen* z is known. If z > W the prior has bought at least z - W > 0, its battery is empty, and no gap
-    is left. If z <= W: either the prior bought something, and no gap is left, or u = z, and W - z is left. In both cases
+    *After the cost is seen* z is known. If z > W the prior has bought at least z - W > 0, its battery is empty, and no
+    gap is left. If z <= W: either the prior bought something, and no gap is left, or u = z, and W - z is left. In both
+    cases
 
         floor = ([z - W]^+)^2,     e' = [W - z]^+.
 

@@ -1,17 +1,19 @@
 """How much of what could be allowed a certificate allows: its safe set beside the largest that keeps the promise.
 
-On the carbon and the inference system a backup keeps every later excess at or below 0 (`clear`, `idle`). So an action can
-be made up for later iff the promise is kept in its own round whatever is drawn, and the largest robust safe set is
+On the carbon and the inference system a backup keeps every later excess at or below 0 (`clear`, `idle`). So an action
+can be made up for later iff the promise is kept in its own round whatever is drawn, and the largest robust safe set is
 
     { a :  A + c(a, draw) - (1 + lam) c+(draw) <= h b   for every draw },
 
-found here by brute force over a grid of draws, with nothing of the certificate's mathematics. A and the prior's state are
-either what the certificate knows of them (its account and gaps), or what they really are, which nobody is told online.
+found here by brute force over a grid of draws, with nothing of the certificate's mathematics. A and the prior's state
+are either what the certificate knows of them (its account and gaps), or what they really are, which nobody is told
+online.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,10 @@ from numpy.typing import NDArray
 
 from tether.certificates import Box, Outcome, Structured
 from tether.contract import Contract
-from tether.data import Episodes
+from tether.data import Episodes, synthetic_carbon, synthetic_inference
+from tether.envs import Carbon, Inference
 from tether.envs.base import Env
+from tether.experiments.bench import Measurement
 from tether.ops import NUMPY
 
 Array = NDArray[np.float64]
@@ -52,7 +56,7 @@ def allowed_shares(env: Env, contract: Contract, episodes: Episodes, extreme: fl
     """
     certificate = Structured(contract, env.structure)
     count = len(episodes)
-    zero = np.zeros(count)
+    zero: Any = np.zeros(count)
     own = prior_state = type(env.initial())(*(zero + number for number in env.initial()))
     memory, paid = certificate.start(NUMPY, zero), zero
     strikes = np.random.default_rng(0).uniform(size=(count, contract.horizon)) < 0.5
@@ -65,8 +69,8 @@ def allowed_shares(env: Env, contract: Contract, episodes: Episodes, extreme: fl
         opened = certificate.open(memory, observation, NUMPY)
         proposal = zero + extreme
         reached = certificate.choose(opened, proposal, prior, box, NUMPY).action
-        situations = {
-            "known": (memory.account, _prior_states(env, opened.gaps, own)),
+        situations: dict[str, tuple[Any, list[Any]]] = {
+            "known": (memory.account, _prior_states(opened.gaps, own)),
             "true": (paid, [prior_state]),
         }
         for name, (account, states) in situations.items():
@@ -85,7 +89,7 @@ def allowed_shares(env: Env, contract: Contract, episodes: Episodes, extreme: fl
     return Allowed(np.concatenate(shares["known"]), np.concatenate(shares["true"]))
 
 
-def _prior_states(env: Env, gaps: Any, own: Any) -> list[Any]:
+def _prior_states(gaps: Any, own: Any) -> list[Any]:
     """The prior's states at the ends of what the gaps allow; between them nothing is worse."""
     entry = own._fields[0]
     above, below = (gaps[0], gaps[1]) if len(gaps) > 1 else (0.0 * gaps[0], gaps[0])
@@ -130,3 +134,36 @@ def _products(grids: list[Array]) -> list[tuple[float, ...]]:
         tuple(float(entry) for entry in point)
         for point in np.stack(np.meshgrid(*grids), -1).reshape(-1, len(grids))
     ]
+
+
+SETTINGS = (("carbon", 2.0, 2.0, 0.95), ("inference", 5.0, 0.1, 0.9))
+"""System, lam, b, and the share that should be allowed."""
+
+
+def bench_sets(seeds: int, episodes: int) -> Iterator[Measurement]:
+    """The shares that are allowed, over seeds; see the module.
+
+    Args:
+        seeds: 0 to `seeds` - 1, of the episodes.
+        episodes: Of each seed.
+    """
+    for name, lam, b, wanted in SETTINGS:
+        env: Env = {"carbon": Carbon, "inference": Inference}[name]()
+        draw = {"carbon": synthetic_carbon, "inference": synthetic_inference}[name]
+        extreme = 0.0 if name == "carbon" else env.high
+        found = [
+            allowed_shares(env, env.contract(lam, b), draw(seed, episodes), extreme) for seed in range(seeds)
+        ]
+        where = f"{name} ({lam:g}, {b:g})"
+        rows = {
+            f"{where}, same knowledge, mean": [float(np.mean(each.known)) for each in found],
+            f"{where}, same knowledge, 1 % quantile": [
+                float(np.quantile(each.known, 0.01)) for each in found
+            ],
+            f"{where}, prior's state known, mean": [float(np.mean(each.true)) for each in found],
+        }
+        for what, values in rows.items():
+            target = f">= {wanted:g}" if "same" in what else ""
+            middle = float(np.median(values))
+            met = middle >= wanted if target else None
+            yield Measurement(what, middle, min(values), max(values), "share", target, met)

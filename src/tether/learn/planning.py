@@ -39,7 +39,7 @@ from tether import _validate
 from tether.certificates import LipschitzCertificate
 from tether.certificates.lipschitz import LipschitzState
 from tether.learn.trees import as_tree
-from tether.ops import jax_ops
+from tether.ops import NUMPY, jax_ops
 from tether.projection import nearest_safe
 from tether.run import Run
 from tether.sensitivity import Geometric
@@ -327,19 +327,25 @@ def _coordinates(certificate: LipschitzCertificate, state: LipschitzState) -> tu
     return coordinates if certificate.rule == "tight" else (*coordinates, state.allowance)
 
 
+def _zero() -> Any:
+    """A number of the type that states have."""
+    return jnp.zeros(())
+
+
 def _guard_state(
     certificate: LipschitzCertificate, closed: Any, coordinates: Sequence[Any]
 ) -> LipschitzState:
     """The inverse of `_coordinates` before round closed + 1; no round-off has been collected."""
-    start = certificate.start(jax_ops(), jnp.zeros(()))
+    zero = _zero()
+    start = certificate.start(jax_ops(), zero)
     past = 0.0 if certificate.rule == "paper" else closed * certificate.contract.b
     allowance = start.allowance if certificate.rule == "tight" else coordinates[2]
     return LipschitzState(
-        rounds=jnp.asarray(closed, dtype=float),
+        rounds=zero + closed,
         allowance=allowance,
         surplus=coordinates[0] - past,
         memory=coordinates[1],
-        magnitude=jnp.zeros(()),
+        magnitude=zero,
         breached=start.breached,
     )
 
@@ -380,7 +386,7 @@ def _axes(
             lows[0, h] = -contract.earned - past_b
             lows[2, h] = contract.earned
         future = widest * sum(totals[h:])
-        charged = bounds.carried * float(p.felt_over(highs[1, h], float(rounds - h), np)) + future
+        charged = bounds.carried * float(p.felt_over(highs[1, h], float(rounds - h), NUMPY)) + future
         highs[0, h] = min(charged, h * (contract.lam * dearest + contract.b))
         highs[2, h] = max(future, contract.earned)
     lows[2, 0] = contract.earned
@@ -464,7 +470,7 @@ def guarded_decision(
         return action, jnp.asarray(system.cost(at, state, action), dtype=float), None
     radius = certificate.radius(guard, jax_ops())
     action, deviation = nearest_safe(proposal, prior, radius, *system.actions, "l2", jax_ops())
-    cost = jnp.asarray(system.cost(at, state, action), dtype=float)
+    cost: Any = jnp.asarray(system.cost(at, state, action), dtype=float)
     return action, cost, certificate.close(guard, deviation, cost, jax_ops())
 
 
@@ -606,7 +612,7 @@ def evaluate_policy(problem: Problem, greedy: Any, theta: Any) -> Any:
 
 def _at_start(problem: Problem, values: Any) -> Any:
     """The value [B] at the initial state, of values [n_x, n_g, B] before the first round."""
-    start = None if problem.certificate is None else problem.certificate.start(jax_ops(), jnp.zeros(()))
+    start = None if problem.certificate is None else problem.certificate.start(jax_ops(), _zero())
     state = jnp.asarray(problem.system.initial, dtype=float)
     return interpolate(problem, values, 0, state, start)
 
@@ -732,7 +738,7 @@ def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, imposed:
         )
         return (arrived[draw], after, next_states(system, at, prior_state, trusted)[draw]), seen
 
-    start = None if certificate is None else certificate.start(jax_ops(), jnp.zeros(()))
+    start = None if certificate is None else certificate.start(jax_ops(), _zero())
     initial = jnp.asarray(system.initial, dtype=float)
     imposed = jnp.full(system.horizon, -1) if imposed is None else imposed
     inputs = (rounds_of(system), values[1:], draws, imposed)

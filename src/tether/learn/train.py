@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -286,7 +286,8 @@ def _grid(
 
 
 def _with(certificate: Certificate, lam: float, b: float) -> Certificate:
-    return replace(certificate, contract=replace(certificate.contract, lam=lam, b=b))
+    changed: Any = certificate  # a dataclass, as `Certificate` says
+    return cast(Certificate, replace(changed, contract=replace(certificate.contract, lam=lam, b=b)))
 
 
 def _stack(trees: Sequence[Any]) -> Any:

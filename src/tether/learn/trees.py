@@ -7,6 +7,7 @@ those that are fixed. A copy that JAX makes while it traces is not validated aga
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ _NUMBERS: dict[type[Any], tuple[str, ...]] = {
     NetworkPolicy: ("weights", "biases"),
     LipschitzCertificate: ("contract", "bounds"),
 }
-"""By class, for it and its subclasses, the fields that are numbers; of any other dataclass the contract, if it has one."""
+"""By class, for it and its subclasses, the fields that are numbers; of any other dataclass the contract, if any."""
 _REGISTERED: set[type[Any]] = set()
 
 
@@ -67,10 +68,8 @@ def _register(cls: type[Any]) -> None:
             object.__setattr__(value, name, field)
         return value
 
-    try:
+    with contextlib.suppress(ValueError):  # its author may have registered it already
         jax.tree_util.register_pytree_node(cls, flatten, unflatten)
-    except ValueError:  # its author has registered it already
-        pass
     _REGISTERED.add(cls)
 
 
