@@ -1,11 +1,38 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tether import Contract
+
+SLACK = st.floats(0.0, 1e6)
+
+
+@given(lam=SLACK, b=SLACK, floor=SLACK, prior=st.floats(0.0, 1e9), rounds=st.integers(1, 1000))
+def test_bound_and_earned_slack_are_the_formulas_of_the_promise(lam, b, floor, prior, rounds):
+    contract = Contract(lam=lam, b=b, horizon=1000, cost_floor=floor)
+    assert contract.bound(prior, rounds) == pytest.approx(prior + lam * prior + b * rounds, rel=1e-14)
+    assert contract.earned == pytest.approx(b + lam * floor, rel=1e-14)
+    # A prior that pays the floor in every round leaves what every round earns, whatever happens.
+    spare = contract.bound(floor * rounds, rounds) - floor * rounds
+    assert spare == pytest.approx(contract.earned * rounds, rel=1e-9, abs=1e-9 * floor * rounds)
+
+
+def test_the_strictest_contract_allows_what_the_prior_costs():
+    contract = Contract(lam=0.0, b=0.0, horizon=1)
+    assert (contract.cost_floor, contract.earned, contract.bound(3.0, 1)) == (0.0, 0.0, 3.0)
+
+
+def test_a_contract_cannot_be_changed_and_can_be_a_key():
+    contract = Contract(lam=0.5, b=2.0, horizon=3)
+    assert {contract: 1}[Contract(lam=0.5, b=2.0, horizon=3)] == 1
+    with pytest.raises(FrozenInstanceError):
+        contract.lam = 9.0
 
 
 def test_the_bound_is_the_prior_scaled_plus_what_the_rounds_earn():

@@ -1,0 +1,434 @@
+"""Break the code on purpose, one small change at a time, and see whether a test notices.
+
+A mutant that no test notices, a *survivor*, shows either that a test is missing or that the change makes no difference.
+The former gets a test, the latter an entry in `tools/survivors.toml` that says why.
+
+Thousands fit in minutes because nothing is started for them: this process imports what is slow (JAX, SciPy, pytest) but
+not `tether`, and for every mutant it forks a child that imports `tether` with that change and runs its tests: those
+that execute the changed line first, the quickest of them first, until one fails. A survivor has passed all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import json
+import os
+import random
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from children import Changed, Ended, children, preload, prepare, run_tests
+from mutants import Mutant, mutants, put
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS: dict[str, tuple[str, ...]] = {
+    "src/tether/contract.py": ("tests/test_contract.py",),
+    "src/tether/monitor.py": ("tests/test_monitor.py",),
+    "src/tether/projection.py": ("tests/test_projection.py",),
+    "src/tether/sensitivity.py": ("tests/test_sensitivity.py",),
+}
+"""The files that are mutated, and where the tests are that must notice, beside a file's own doctests."""
+Key = tuple[str, str, str, str, int]
+"""File, function, original, mutated, and which of several: see `Mutant.key`."""
+VERDICTS = ("killed", "timed out", "explained", "UNEXPLAINED")
+EPILOG = """
+a mutant that is right to survive has an entry in tools/survivors.toml:
+  [[survivor]]
+  file = "src/tether/projection.py"
+  function = "length"
+  original = "scale = xp.where(largest > 0.0, largest, 1.0)"
+  mutated = "scale = xp.where(largest > 0.0, largest, 1.05)"
+  why = "One sentence: why no test can tell, or none needs to."
+and nth = 2 if the same statement stands a second time in the function. For survivors without an entry one is written
+to OUT/unexplained.toml, to be copied and completed. An entry is stale if there is no such mutant, or if it is killed.
+
+exit code: 0 if all are killed or explained, 1 if not or if an entry is stale, 2 if nothing could be judged.
+
+examples:
+  nice python tools/mutate.py                                      every file
+  python tools/mutate.py --only src/tether/projection.py:length    one function
+  python tools/mutate.py --sample 40                               a quick look, and how long all would take
+  python tools/mutate.py --only src/tether/contract.py --list      what would be changed
+"""
+
+
+class Unusable(Exception):
+    """Nothing can be judged, and why."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What the tests do without a mutant."""
+
+    seconds: Mapping[str, float]
+    """Processor time of each test."""
+    executing: Mapping[tuple[str, int], set[str]]
+    """The tests that execute a line of a file."""
+
+    def tests(self, files: Iterable[str]) -> list[str]:
+        """Ids of the tests in these files, the quickest first."""
+        wanted = tuple(f"{file}::" for file in files)
+        return sorted(
+            (test for test in self.seconds if test.startswith(wanted)), key=self.seconds.__getitem__
+        )
+
+    def stages(self, mutant: Mutant, files: Sequence[str]) -> list[tuple[list[str], list[str]]]:
+        """(files, tests) to run one after the other: tests that execute the changed lines, then the others."""
+        first, last = mutant.lines
+        near = set().union(*(self.executing.get((mutant.file, line), ()) for line in range(first, last + 1)))
+        ordered = self.tests(files)
+        parts = [test for test in ordered if test in near], [test for test in ordered if test not in near]
+        return [(sorted({test.split("::")[0] for test in part}), part) for part in parts if part]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A mutant and what became of it."""
+
+    mutant: Mutant
+    verdict: str
+    """killed, timed out, explained or UNEXPLAINED."""
+    by: str
+    """The test that failed, and how; or the explanation."""
+    seconds: float
+    """Processor time."""
+
+
+def main(
+    arguments: Sequence[str] | None = None, root: Path = ROOT, tests: Mapping[str, Sequence[str]] = TESTS
+) -> int:
+    """The command; its exit code."""
+    options = _parser().parse_args(arguments)
+    console = Console(width=max(110, Console().width), highlight=False, markup=False, soft_wrap=True)
+    os.chdir(root)
+    sys.path.insert(0, str(root / "src"))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    try:
+        return _run(options, root, tests, console)
+    except Unusable as error:
+        print(f"mutate: error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", action="append", metavar="FILE[:FUNCTION]", help="mutate this only; may be repeated"
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="so many mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample (default 0)")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="children at a time (default: cores)"
+    )
+    parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
+    parser.add_argument("--out", type=Path, default=Path("out/mutation"), help="folder (default %(default)s)")
+    return parser
+
+
+def _run(
+    options: argparse.Namespace, root: Path, tests: Mapping[str, Sequence[str]], console: Console
+) -> int:
+    chosen = _chosen(options.only, tests)
+    sources = {file: mutants((root / file).read_text(encoding="utf-8"), file) for file in chosen}
+    every = [each for _, found in sources.values() for each in found if _wanted(each, chosen[each.file])]
+    if not every:
+        raise Unusable(f"there is nothing to mutate in {', '.join(options.only)}")
+    if options.list:
+        for each in every:
+            console.print(f"{_where(each)}  {each.change}")
+        console.print(f"{len(every)} mutants")
+        return 0
+    entries = _entries(root / "tools" / "survivors.toml")
+    # In no order, so that what is done says how long the rest takes.
+    drawn = random.Random(options.seed).sample(every, min(len(every), options.sample or len(every)))
+    tested = {file: (file, *tests[file]) for file in chosen}
+    baseline = _baseline(root, tested, console)
+    began = time.monotonic()
+    judged = _judged(
+        drawn,
+        {file: tree for file, (tree, _) in sources.items()},
+        tested,
+        baseline,
+        entries,
+        options,
+        console,
+    )
+    took = time.monotonic() - began
+    known = {each.key for _, found in sources.values() for each in found}
+    stale = _stale(entries, known, judged, tests, chosen)
+    _report(judged, stale, console)
+    each = took / len(judged)
+    console.print(
+        f"{took:.0f} s with {options.processes} processes, {each:.2f} s a mutant: all {len(every)} in "
+        f"{each * len(every) / 60:.1f} min"
+    )
+    _write(judged, stale, took, options)
+    return int(bool(stale) or any(each.verdict == "UNEXPLAINED" for each in judged))
+
+
+def _chosen(only: Sequence[str] | None, tests: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The files to mutate, and of each the functions: none named means all."""
+    chosen: dict[str, list[str]] = {}
+    for each in only or tests:
+        file, _, function = each.partition(":")
+        if file not in tests:
+            raise Unusable(
+                f"--only must name one of {', '.join(tests)}, got {file}; a new file needs a line in TESTS"
+            )
+        chosen.setdefault(file, []).append(function)
+    return chosen
+
+
+def _wanted(mutant: Mutant, functions: Sequence[str]) -> bool:
+    return any(not each or f"{mutant.function}.".startswith(f"{each}.") for each in functions)
+
+
+def _where(mutant: Mutant) -> str:
+    return f"{mutant.file}:{mutant.lines[0]} {mutant.function}"
+
+
+def _entries(path: Path) -> dict[Key, str]:
+    """The explanations of `survivors.toml` by the key of their mutant."""
+    if not path.exists():
+        return {}
+    entries: dict[Key, str] = {}
+    for each in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", []):
+        missing = [name for name in ("file", "function", "original", "mutated", "why") if not each.get(name)]
+        if missing:
+            raise Unusable(f"an entry of {path} lacks {', '.join(missing)}: {each}")
+        key = each["file"], each["function"], each["original"], each["mutated"], each.get("nth", 1)
+        if key in entries:
+            raise Unusable(f"two entries of {path} are for the same mutant: {each}")
+        entries[key] = each["why"]
+    return entries
+
+
+def _module(file: str) -> str:
+    """The name by which a file below `src` is imported."""
+    parts = Path(file).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _baseline(root: Path, tested: Mapping[str, Sequence[str]], console: Console) -> Baseline:
+    """Run the tests twice without a mutant: which lines does each execute, and how long does it take?
+
+    The second time they run in the order of their time, after all that is slow to import has been, as for a mutant: if
+    any fails then, it would fail for every mutant.
+    """
+    files = list(dict.fromkeys(file for each in tested.values() for file in each))
+    paths = {str(root / file): file for file in tested}
+    if (root / "tests" / "conftest.py").exists():
+        runpy.run_path(str(root / "tests" / "conftest.py"))  # JAX reads what it sets when it is imported
+    prepare()
+
+    def tests(order: Sequence[str] | None) -> dict[str, Any]:
+        for file in tested:  # before its doctests do, so that there is one of each
+            importlib.import_module(_module(file))
+        result = run_tests(files, order, traced=() if order else paths)
+        ours = str(root)
+        loaded = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+        outside = [name for name, path in loaded.items() if path and not path.startswith((ours, __file__))]
+        return result | {"loaded": outside}
+
+    said = _without_mutant(tests, None, console)
+    executing: dict[tuple[str, int], set[str]] = {}
+    for test, lines in said["executed"].items():
+        for path, line in lines:
+            executing.setdefault((paths[path], line), set()).add(test)
+    # What the tests compiled is there for the mutants, but what a mutant compiles is of no use to anybody.
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1e9"
+    preload(said["loaded"])
+    order = Baseline(said["seconds"], executing).tests(files)
+    return Baseline(_without_mutant(tests, order, console)["seconds"], executing)
+
+
+def _without_mutant(
+    tests: Callable[[Sequence[str] | None], dict[str, Any]], order: Sequence[str] | None, console: Console
+) -> dict[str, Any]:
+    ((_, ended),) = children([order], tests, 1, lambda _: 3600.0)
+    if ended.said is None:
+        raise Unusable(
+            f"the tests did not come to an end without a mutant ({ended.end or 'see the terminal'})"
+        )
+    if ended.said["failed"]:
+        raise Unusable("a test fails without a mutant: " + ": ".join(ended.said["failed"]))
+    console.print(f"without a mutant: {len(ended.said['seconds'])} tests pass, {ended.seconds:.1f} s")
+    return ended.said
+
+
+def _judged(
+    drawn: Sequence[Mutant],
+    trees: Mapping[str, ast.Module],
+    tested: Mapping[str, Sequence[str]],
+    baseline: Baseline,
+    entries: Mapping[Key, str],
+    options: argparse.Namespace,
+    console: Console,
+) -> list[Judged]:
+    """Every mutant's verdict, in the order of the lines."""
+    slowest = {
+        file: max(map(baseline.seconds.__getitem__, baseline.tests(each))) for file, each in tested.items()
+    }
+    total = {
+        file: sum(map(baseline.seconds.__getitem__, baseline.tests(each))) for file, each in tested.items()
+    }
+
+    def work(mutant: Mutant) -> dict[str, Any]:
+        """In the child: import the mutated file, and test it."""
+        limit = (
+            5.0 + 3.0 * slowest[mutant.file]
+        )  # whichever test comes first may have to compile for the others
+        put(mutant.place)
+        module = _module(mutant.file)
+        sys.meta_path.insert(0, Changed(module, Path(mutant.file).resolve(), trees[mutant.file]))
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            return {"failed": ["import", repr(error)]}
+        for files, order in baseline.stages(mutant, tested[mutant.file]):
+            result = run_tests(files, order, limit=limit)
+            if result["failed"]:
+                break
+        return {"failed": result["failed"]}
+
+    found = []
+    bar = (
+        TextColumn("mutants"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*bar, console=console, transient=True) as progress:
+        shown = progress.add_task("", total=len(drawn))
+        began = time.monotonic()
+        for mutant, ended in children(
+            drawn, work, options.processes, lambda each: 60.0 + 20.0 * total[each.file]
+        ):
+            found.append(Judged(mutant, *_verdict(ended, entries.get(mutant.key)), ended.seconds))
+            counts = Counter(each.verdict for each in found)
+            progress.update(shown, advance=1, description=_counted(counts))
+            if len(found) == 20 < len(drawn):
+                each = (time.monotonic() - began) / 20
+                console.print(
+                    f"about {each:.2f} s a mutant, {each * len(drawn) / 60:.1f} min for {len(drawn)}"
+                )
+    return sorted(found, key=lambda each: (each.mutant.file, each.mutant.lines, each.mutant.key))
+
+
+def _verdict(ended: Ended, why: str | None) -> tuple[str, str]:
+    """What became of a mutant, and by which test or for which reason."""
+    if ended.end in ("SIGPROF", "wall clock"):
+        return "timed out", "it did not come to an end"
+    if ended.said is None:
+        return "killed", f"the process ended by {ended.end or 'itself'}"
+    if ended.said["failed"]:
+        return "killed", ": ".join(ended.said["failed"])
+    return ("explained", why) if why else ("UNEXPLAINED", "")
+
+
+def _stale(
+    entries: Mapping[Key, str],
+    known: set[Key],
+    judged: Sequence[Judged],
+    tests: Mapping[str, Sequence[str]],
+    chosen: Mapping[str, Sequence[str]],
+) -> list[tuple[Key, str]]:
+    """The entries for no mutant of the files looked at, and for mutants that are killed."""
+    killed = {each.mutant.key: each.by for each in judged if each.verdict in ("killed", "timed out")}
+    stale = [(key, f"killed: {killed[key]}") for key in entries if key in killed]
+    gone = (key for key in entries if key[0] not in tests or (key[0] in chosen and key not in known))
+    return stale + [(key, "there is no such mutant") for key in gone]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{counts.get(each, 0)} {each}" for each in VERDICTS)
+
+
+def _report(judged: Sequence[Judged], stale: Sequence[tuple[Key, str]], console: Console) -> None:
+    for each in judged:
+        if each.verdict == "UNEXPLAINED":
+            console.print(f"survived: {_where(each.mutant)}  {each.mutant.change}")
+    for key, why in stale:
+        console.print(f"stale entry: {key[0]} {key[1]}: {key[3]!r} ({why})")
+    for file in dict.fromkeys(each.mutant.file for each in judged):
+        counts = Counter(each.verdict for each in judged if each.mutant.file == file)
+        console.print(f"{file}: {counts.total()} mutants: {_counted(counts)}")
+    counts = Counter(each.verdict for each in judged)
+    console.print(f"{counts.total()} mutants: {_counted(counts)}; {len(stale)} stale entries")
+
+
+def _write(
+    judged: Sequence[Judged], stale: Sequence[tuple[Key, str]], took: float, options: argparse.Namespace
+) -> None:
+    """Results with what is needed to get them again, and entries for what is unexplained."""
+    from tether.experiments.output import (
+        prepare_folder,
+        provenance,
+        write_json,
+    )  # no child is forked after this
+
+    folder = prepare_folder(options.out)
+    git = [_output("git", "rev-parse", "HEAD"), _output("git", "status", "--porcelain")]
+    write_json(
+        folder / "results.json",
+        {
+            "provenance": provenance(shlex.join([Path(sys.executable).name, *sys.argv]))
+            | {"commit": git[0], "changed_files": git[1].splitlines(), "processes": options.processes},
+            "seconds": took,
+            "counts": Counter(each.verdict for each in judged),
+            "stale": [list(key) for key, _ in stale],
+            "mutants": [
+                {
+                    "file": each.mutant.file,
+                    "line": each.mutant.lines[0],
+                    "function": each.mutant.function,
+                    "change": each.mutant.change,
+                    "verdict": each.verdict,
+                    "by": each.by,
+                    "seconds": each.seconds,
+                }
+                for each in judged
+            ],
+        },
+    )
+    entries = "\n".join(_entry(each.mutant) for each in judged if each.verdict == "UNEXPLAINED")
+    (folder / "unexplained.toml").write_text(entries, encoding="utf-8")
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _entry(mutant: Mutant) -> str:
+    """An entry of `survivors.toml` that still needs its reason."""
+    values = {
+        "file": mutant.file,
+        "function": mutant.function,
+        "original": mutant.original,
+        "mutated": mutant.mutated,
+    }
+    nth = [f"nth = {mutant.nth}"] if mutant.nth > 1 else []
+    texts = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+    return "\n".join(["[[survivor]]", *texts, *nth, 'why = ""', ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
