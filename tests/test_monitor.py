@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import warnings
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -158,6 +159,43 @@ def test_an_observation_outside_its_limits_is_contradicted_in_its_own_round(syst
 def test_round_off_is_no_contradiction_and_what_is_no_number_is_one(seen, expected):
     assert outside(seen, 0.5, 2.0, 1.0, 1e-6) is expected
     assert outside(-seen, -2.0, -0.5, 1.0, 1e-6) is expected
+
+
+def test_what_is_exactly_at_the_end_of_a_claim_or_of_its_tolerance_is_within():
+    for sign in (1.0, -1.0):
+        assert not outside(sign * 2.5, -2.0, 2.0, scale=1.5, tolerance=0.125)
+        assert outside(sign * math.nextafter(2.5, 3.0), -2.0, 2.0, scale=1.5, tolerance=0.125)
+    assert not outside(math.inf, 0.0, math.inf, 1.0, 1e-6)
+    assert not outside(-math.inf, -math.inf, 0.0, 1.0, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["initial", "limits", "claimed"])
+def test_an_entry_outside_its_range_by_round_off_only_is_not_contradicted(kind):
+    entry = [(0, 0.0, 1.0, 1.0)]
+    ranges = Ranges(lambda *seen: (None, entry)) if kind == "claimed" else Ranges(**{kind: entry})
+    memory = ranges.start()
+    if kind == "claimed":
+        memory, nothing = ranges.paid(memory, [0.5], 0.0, 7.0)  # a cost of which nothing is claimed
+        assert nothing is None
+    for seen, contradicted in ((0.0, False), (1.0 + 1e-7, False), (-1e-7, False), (1.1, True), (-0.1, True)):
+        found = ranges.arrived(memory, [seen])[1]
+        assert (found is not None) is contradicted
+        assert found is None or found == ("observation[0]", 0.0, 1.0, seen, int(kind == "claimed"))
+
+
+def test_a_cost_is_compared_with_the_state_that_it_led_to_and_dated_back():
+    ranges = Ranges(cost_after=lambda observation: (0.0, observation[0], 1.0))
+    memory, nothing = ranges.paid(ranges.start(), [5.0], 0.0, 3.0)
+    assert nothing is None
+    assert ranges.arrived(memory, [3.0])[1] is None
+    assert ranges.arrived(memory, [2.0])[1] == ("the cost, by the state that it led to,", 0.0, 2.0, 3.0, 1)
+
+
+def test_a_monitor_cannot_be_changed_and_can_be_a_key():
+    for each, name in ((Ranges(), "tolerance"), (LipschitzMonitor(1.0), "cost_lipschitz")):
+        assert {each: 1}[each] == 1
+        with pytest.raises(FrozenInstanceError):
+            setattr(each, name, 0.0)
 
 
 def plant(rng, rounds, slope=1.0, width=0.2):

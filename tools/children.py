@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -82,19 +83,20 @@ class Changed(importlib.machinery.SourceFileLoader):
 
 
 class _Watch:
-    """A pytest plugin: runs the tests of `order` in that order, and keeps what happened."""
+    """A pytest plugin: runs tests in an order, all but the `others` after them, and keeps what happened."""
 
-    def __init__(self, order: Sequence[str] | None, traced: Iterable[str], limit: float) -> None:
-        self.order = None if order is None else {test: place for place, test in enumerate(order)}
-        self.traced, self.limit = frozenset(traced), limit
+    def __init__(
+        self, order: Sequence[str], others: Iterable[str], traced: Iterable[str], limit: float
+    ) -> None:
+        self.places = {test: place for place, test in enumerate(order)}
+        self.others, self.traced, self.limit = frozenset(others), frozenset(traced), limit
         self.seconds: dict[str, float] = {}
         self.executed: dict[str, list[tuple[str, int]]] = {}
         self.failed: list[str] = []
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self.order is not None:
-            items[:] = [each for each in items if each.nodeid in self.order]
-            items.sort(key=lambda each: self.order[each.nodeid])
+        items[:] = [each for each in items if each.nodeid not in self.others]
+        items.sort(key=lambda each: self.places.get(each.nodeid, len(self.places)))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Iterator[Any]:
@@ -121,27 +123,32 @@ class _Watch:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
-            lines = str(report.longrepr).strip().splitlines()
-            self.failed += [report.nodeid, lines[-1] if lines else ""]
+            message = getattr(getattr(report.longrepr, "reprcrash", None), "message", str(report.longrepr))
+            self.failed += [report.nodeid, message.strip().split("\n")[0]]
 
     pytest_collectreport = pytest_runtest_logreport
 
 
 def run_tests(
-    files: Iterable[str], order: Sequence[str] | None = None, traced: Iterable[str] = (), limit: float = 0.0
+    files: Iterable[str],
+    order: Sequence[str] = (),
+    others: Iterable[str] = (),
+    traced: Iterable[str] = (),
+    limit: float = 0.0,
 ) -> dict[str, Any]:
     """Run tests until one fails.
 
     Args:
         files: Where the tests are.
-        order: Ids of the tests to run, first to last; None for all as they come.
+        order: Ids of the tests to run first, in this order; then all that are not in it, as they come.
+        others: Ids of tests not to run.
         traced: Files of which the executed lines are recorded.
         limit: Processor seconds for a test, after which this process ends; 0 for none.
 
     Returns:
         `failed` (test and message; empty if none did), `seconds` and `executed` of each test.
     """
-    watch = _Watch(order, traced, limit)
+    watch = _Watch(order, others, traced, limit)
     code = pytest.main([*OPTIONS, *files], plugins=[watch])
     signal.setitimer(signal.ITIMER_PROF, 0.0)
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and not watch.failed:
@@ -154,9 +161,9 @@ class Ended:
     """What a child left behind."""
 
     said: dict[str, Any] | None
-    """What its work returned; None if it ended before that."""
+    """What its work returned; None if it was ended before that."""
     end: str
-    """"" if it ended by itself, else the signal's name, or "wall clock"."""
+    """Empty, or the name of the signal that ended it, or "wall clock"."""
     seconds: float
     """Processor time."""
 
@@ -216,7 +223,11 @@ def _fork(task: Task, work: Callable[[Task], dict[str, Any]]) -> tuple[int, int]
         silence = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
-        said = json.dumps(work(task)).encode()
+        try:
+            answer = work(task)
+        except BaseException:
+            answer = {"error": traceback.format_exc()}
+        said = json.dumps(answer).encode()
         while said:
             said = said[os.write(write, said) :]
         code = 0
@@ -230,7 +241,9 @@ def _reap(pid: int, pipe: int, said: bytearray, late: bool) -> Ended:
     os.close(pipe)
     _, status, usage = os.wait4(pid, 0)
     end = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else ""
-    complete = not end and os.WEXITSTATUS(status) == 0
-    return Ended(
-        json.loads(said) if complete else None, "wall clock" if late else end, usage.ru_utime + usage.ru_stime
-    )
+    if end or late:
+        return Ended(None, "wall clock" if late else end, usage.ru_utime + usage.ru_stime)
+    answer = json.loads(said) if said else {"error": f"a child ended with exit code {os.WEXITSTATUS(status)}"}
+    if "error" in answer:  # not the tests' but ours: a verdict would be wrong
+        raise RuntimeError(answer["error"])
+    return Ended(answer, "", usage.ru_utime + usage.ru_stime)

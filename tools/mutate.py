@@ -37,13 +37,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 ROOT = Path(__file__).resolve().parents[1]
 TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/contract.py": ("tests/test_contract.py",),
-    "src/tether/monitor.py": ("tests/test_monitor.py",),
+    "src/tether/monitor.py": ("tests/test_lipschitz_monitor.py", "tests/test_monitor.py"),
     "src/tether/projection.py": ("tests/test_projection.py",),
     "src/tether/sensitivity.py": ("tests/test_sensitivity.py",),
 }
 """The files that are mutated, and where the tests are that must notice, beside a file's own doctests."""
 Key = tuple[str, str, str, str, int]
 """File, function, original, mutated, and which of several: see `Mutant.key`."""
+PATIENCE = 5.0
+"""Processor time that a test may take beyond three times that of the slowest, seconds; after that it hangs."""
 VERDICTS = ("killed", "timed out", "explained", "UNEXPLAINED")
 EPILOG = """
 a mutant that is right to survive has an entry in tools/survivors.toml:
@@ -71,6 +73,16 @@ class Unusable(Exception):
 
 
 @dataclass(frozen=True)
+class Subject:
+    """A file to mutate."""
+
+    tree: ast.Module
+    mutants: list[Mutant]
+    tests: tuple[str, ...]
+    """Where its tests are: its own doctests and files."""
+
+
+@dataclass(frozen=True)
 class Baseline:
     """What the tests do without a mutant."""
 
@@ -86,13 +98,21 @@ class Baseline:
             (test for test in self.seconds if test.startswith(wanted)), key=self.seconds.__getitem__
         )
 
-    def stages(self, mutant: Mutant, files: Sequence[str]) -> list[tuple[list[str], list[str]]]:
-        """(files, tests) to run one after the other: tests that execute the changed lines, then the others."""
+    def times(self, files: Iterable[str]) -> list[float]:
+        """Processor time of the tests in these files, ascending."""
+        return [self.seconds[test] for test in self.tests(files)]
+
+    def stages(self, mutant: Mutant, files: Sequence[str]) -> list[tuple[list[str], list[str], list[str]]]:
+        """(files, tests to run, others of these files) one after the other: first what executes the changed lines."""
         first, last = mutant.lines
         near = set().union(*(self.executing.get((mutant.file, line), ()) for line in range(first, last + 1)))
         ordered = self.tests(files)
         parts = [test for test in ordered if test in near], [test for test in ordered if test not in near]
-        return [(sorted({test.split("::")[0] for test in part}), part) for part in parts if part]
+        return [
+            (sorted({test.split("::")[0] for test in part}), part, rest)
+            for part, rest in (parts, parts[::-1])
+            if part
+        ]
 
 
 @dataclass(frozen=True)
@@ -145,39 +165,38 @@ def _run(
     options: argparse.Namespace, root: Path, tests: Mapping[str, Sequence[str]], console: Console
 ) -> int:
     chosen = _chosen(options.only, tests)
-    sources = {file: mutants((root / file).read_text(encoding="utf-8"), file) for file in chosen}
-    every = [each for _, found in sources.values() for each in found if _wanted(each, chosen[each.file])]
-    if not every:
+    subjects = {
+        file: Subject(*mutants((root / file).read_text(encoding="utf-8"), file), (file, *tests[file]))
+        for file in chosen
+    }
+    found = [each for subject in subjects.values() for each in subject.mutants]
+    wanted = [each for each in found if _wanted(each, chosen[each.file])]
+    if not wanted:
         raise Unusable(f"there is nothing to mutate in {', '.join(options.only)}")
     if options.list:
-        for each in every:
+        for each in wanted:
             console.print(f"{_where(each)}  {each.change}")
-        console.print(f"{len(every)} mutants")
+        console.print(f"{len(wanted)} mutants")
         return 0
     entries = _entries(root / "tools" / "survivors.toml")
     # In no order, so that what is done says how long the rest takes.
-    drawn = random.Random(options.seed).sample(every, min(len(every), options.sample or len(every)))
-    tested = {file: (file, *tests[file]) for file in chosen}
-    baseline = _baseline(root, tested, console)
+    drawn = random.Random(options.seed).sample(wanted, min(len(wanted), options.sample or len(wanted)))
+    baseline = _baseline(root, subjects, console)
     began = time.monotonic()
-    judged = _judged(
-        drawn,
-        {file: tree for file, (tree, _) in sources.items()},
-        tested,
-        baseline,
-        entries,
-        options,
-        console,
-    )
+    judged = _judged(drawn, subjects, baseline, entries, options.processes, console)
     took = time.monotonic() - began
-    known = {each.key for _, found in sources.values() for each in found}
-    stale = _stale(entries, known, judged, tests, chosen)
-    _report(judged, stale, console)
-    each = took / len(judged)
-    console.print(
-        f"{took:.0f} s with {options.processes} processes, {each:.2f} s a mutant: all {len(every)} in "
-        f"{each * len(every) / 60:.1f} min"
+    killed = {each.mutant.key: each.by for each in judged if each.verdict in ("killed", "timed out")}
+    gone = {key for key in entries if key[0] not in tests} | (
+        {key for key in entries if key[0] in subjects} - {each.key for each in found}
     )
+    stale = [
+        (key, "there is no such mutant" if key in gone else f"killed: {killed[key]}")
+        for key in entries
+        if key in gone or key in killed
+    ]
+    _report(judged, stale, console)
+    estimate = _estimate(judged, len(wanted), options.processes)
+    console.print(f"{took:.0f} s with {options.processes} processes; {estimate}")
     _write(judged, stale, took, options)
     return int(bool(stale) or any(each.verdict == "UNEXPLAINED" for each in judged))
 
@@ -225,28 +244,28 @@ def _module(file: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _baseline(root: Path, tested: Mapping[str, Sequence[str]], console: Console) -> Baseline:
+def _baseline(root: Path, subjects: Mapping[str, Subject], console: Console) -> Baseline:
     """Run the tests twice without a mutant: which lines does each execute, and how long does it take?
 
     The second time they run in the order of their time, after all that is slow to import has been, as for a mutant: if
     any fails then, it would fail for every mutant.
     """
-    files = list(dict.fromkeys(file for each in tested.values() for file in each))
-    paths = {str(root / file): file for file in tested}
+    files = list(dict.fromkeys(file for each in subjects.values() for file in each.tests))
+    paths = {str(root / file): file for file in subjects}
     if (root / "tests" / "conftest.py").exists():
         runpy.run_path(str(root / "tests" / "conftest.py"))  # JAX reads what it sets when it is imported
     prepare()
 
-    def tests(order: Sequence[str] | None) -> dict[str, Any]:
-        for file in tested:  # before its doctests do, so that there is one of each
+    def tests(order: Sequence[str]) -> dict[str, Any]:
+        for file in subjects:  # before its doctests do, so that there is one of each
             importlib.import_module(_module(file))
         result = run_tests(files, order, traced=() if order else paths)
-        ours = str(root)
         loaded = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-        outside = [name for name, path in loaded.items() if path and not path.startswith((ours, __file__))]
-        return result | {"loaded": outside}
+        return result | {
+            "loaded": [name for name, path in loaded.items() if path and not path.startswith(str(root))]
+        }
 
-    said = _without_mutant(tests, None, console)
+    said = _without_mutant(tests, (), console)
     executing: dict[tuple[str, int], set[str]] = {}
     for test, lines in said["executed"].items():
         for path, line in lines:
@@ -255,17 +274,19 @@ def _baseline(root: Path, tested: Mapping[str, Sequence[str]], console: Console)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1e9"
     preload(said["loaded"])
     order = Baseline(said["seconds"], executing).tests(files)
-    return Baseline(_without_mutant(tests, order, console)["seconds"], executing)
+    baseline = Baseline(_without_mutant(tests, order, console)["seconds"], executing)
+    for file, subject in subjects.items():
+        if not baseline.tests(subject.tests):
+            raise Unusable(f"{file} has no tests in {', '.join(subject.tests)}")
+    return baseline
 
 
 def _without_mutant(
-    tests: Callable[[Sequence[str] | None], dict[str, Any]], order: Sequence[str] | None, console: Console
+    tests: Callable[[Sequence[str]], dict[str, Any]], order: Sequence[str], console: Console
 ) -> dict[str, Any]:
     ((_, ended),) = children([order], tests, 1, lambda _: 3600.0)
     if ended.said is None:
-        raise Unusable(
-            f"the tests did not come to an end without a mutant ({ended.end or 'see the terminal'})"
-        )
+        raise Unusable(f"the tests did not come to an end without a mutant: {ended.end}")
     if ended.said["failed"]:
         raise Unusable("a test fails without a mutant: " + ": ".join(ended.said["failed"]))
     console.print(f"without a mutant: {len(ended.said['seconds'])} tests pass, {ended.seconds:.1f} s")
@@ -274,62 +295,48 @@ def _without_mutant(
 
 def _judged(
     drawn: Sequence[Mutant],
-    trees: Mapping[str, ast.Module],
-    tested: Mapping[str, Sequence[str]],
+    subjects: Mapping[str, Subject],
     baseline: Baseline,
     entries: Mapping[Key, str],
-    options: argparse.Namespace,
+    processes: int,
     console: Console,
 ) -> list[Judged]:
     """Every mutant's verdict, in the order of the lines."""
-    slowest = {
-        file: max(map(baseline.seconds.__getitem__, baseline.tests(each))) for file, each in tested.items()
-    }
-    total = {
-        file: sum(map(baseline.seconds.__getitem__, baseline.tests(each))) for file, each in tested.items()
-    }
+    times = {file: baseline.times(subject.tests) for file, subject in subjects.items()}
 
     def work(mutant: Mutant) -> dict[str, Any]:
         """In the child: import the mutated file, and test it."""
-        limit = (
-            5.0 + 3.0 * slowest[mutant.file]
-        )  # whichever test comes first may have to compile for the others
         put(mutant.place)
-        module = _module(mutant.file)
-        sys.meta_path.insert(0, Changed(module, Path(mutant.file).resolve(), trees[mutant.file]))
+        module, subject = _module(mutant.file), subjects[mutant.file]
+        sys.meta_path.insert(0, Changed(module, Path(mutant.file).resolve(), subject.tree))
+        # Whichever test comes first may have to compile for the others.
+        limit = PATIENCE + 3.0 * times[mutant.file][-1]
         signal.setitimer(signal.ITIMER_PROF, limit)
         try:
             importlib.import_module(module)
         except Exception as error:
             return {"failed": ["import", repr(error)]}
-        for files, order in baseline.stages(mutant, tested[mutant.file]):
-            result = run_tests(files, order, limit=limit)
-            if result["failed"]:
-                break
-        return {"failed": result["failed"]}
+        failed: list[str] = []
+        for files, order, others in baseline.stages(mutant, subject.tests):
+            failed = failed or run_tests(files, order, others, limit=limit)["failed"]
+        return {"failed": failed}
+
+    def patience(mutant: Mutant) -> float:
+        """For one that waits for ever; long, because a busy machine must not look like it."""
+        return 300.0 + 60.0 * sum(times[mutant.file])
 
     found = []
-    bar = (
-        TextColumn("mutants"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*bar, console=console, transient=True) as progress:
+    columns = TextColumn("mutants"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    # Refreshed by hand: a thread of its own could hold a lock at a fork.
+    with Progress(
+        *columns, TextColumn("{task.description}"), console=console, transient=True, auto_refresh=False
+    ) as progress:
         shown = progress.add_task("", total=len(drawn))
-        began = time.monotonic()
-        for mutant, ended in children(
-            drawn, work, options.processes, lambda each: 60.0 + 20.0 * total[each.file]
-        ):
+        for mutant, ended in children(drawn, work, processes, patience):
             found.append(Judged(mutant, *_verdict(ended, entries.get(mutant.key)), ended.seconds))
-            counts = Counter(each.verdict for each in found)
-            progress.update(shown, advance=1, description=_counted(counts))
+            progress.update(shown, advance=1, description=_counted(found), refresh=True)
             if len(found) == 20 < len(drawn):
-                each = (time.monotonic() - began) / 20
-                console.print(
-                    f"about {each:.2f} s a mutant, {each * len(drawn) / 60:.1f} min for {len(drawn)}"
-                )
+                console.print(_estimate(found, len(drawn), processes))
     return sorted(found, key=lambda each: (each.mutant.file, each.mutant.lines, each.mutant.key))
 
 
@@ -338,27 +345,21 @@ def _verdict(ended: Ended, why: str | None) -> tuple[str, str]:
     if ended.end in ("SIGPROF", "wall clock"):
         return "timed out", "it did not come to an end"
     if ended.said is None:
-        return "killed", f"the process ended by {ended.end or 'itself'}"
+        return "killed", f"the process ended by {ended.end}"
     if ended.said["failed"]:
         return "killed", ": ".join(ended.said["failed"])
     return ("explained", why) if why else ("UNEXPLAINED", "")
 
 
-def _stale(
-    entries: Mapping[Key, str],
-    known: set[Key],
-    judged: Sequence[Judged],
-    tests: Mapping[str, Sequence[str]],
-    chosen: Mapping[str, Sequence[str]],
-) -> list[tuple[Key, str]]:
-    """The entries for no mutant of the files looked at, and for mutants that are killed."""
-    killed = {each.mutant.key: each.by for each in judged if each.verdict in ("killed", "timed out")}
-    stale = [(key, f"killed: {killed[key]}") for key in entries if key in killed]
-    gone = (key for key in entries if key[0] not in tests or (key[0] in chosen and key not in known))
-    return stale + [(key, "there is no such mutant") for key in gone]
+def _estimate(judged: Sequence[Judged], mutants: int, processes: int) -> str:
+    """How long so many mutants take on cores that do nothing else, from those that were judged."""
+    each = sum(each.seconds for each in judged) / len(judged)
+    minutes = each * mutants / processes / 60.0
+    return f"{each:.2f} s of processor time a mutant, {minutes:.1f} min for {mutants} if no core is shared"
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _counted(judged: Iterable[Judged]) -> str:
+    counts = Counter(each.verdict for each in judged)
     return ", ".join(f"{counts.get(each, 0)} {each}" for each in VERDICTS)
 
 
@@ -368,11 +369,11 @@ def _report(judged: Sequence[Judged], stale: Sequence[tuple[Key, str]], console:
             console.print(f"survived: {_where(each.mutant)}  {each.mutant.change}")
     for key, why in stale:
         console.print(f"stale entry: {key[0]} {key[1]}: {key[3]!r} ({why})")
-    for file in dict.fromkeys(each.mutant.file for each in judged):
-        counts = Counter(each.verdict for each in judged if each.mutant.file == file)
-        console.print(f"{file}: {counts.total()} mutants: {_counted(counts)}")
-    counts = Counter(each.verdict for each in judged)
-    console.print(f"{counts.total()} mutants: {_counted(counts)}; {len(stale)} stale entries")
+    files = dict.fromkeys(each.mutant.file for each in judged)
+    for file in files:
+        there = [each for each in judged if each.mutant.file == file]
+        console.print(f"{file}: {len(there)} mutants: {_counted(there)}")
+    console.print(f"{len(judged)} mutants: {_counted(judged)}; {len(stale)} stale entries")
 
 
 def _write(
