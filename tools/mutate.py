@@ -134,6 +134,7 @@ def main(
     """The command; its exit code."""
     options = _parser().parse_args(arguments)
     console = Console(width=max(110, Console().width), highlight=False, markup=False, soft_wrap=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no child is left behind
     os.chdir(root)
     sys.path.insert(0, str(root / "src"))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), os.environ.get("PYTHONPATH", "")])
@@ -156,6 +157,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count(), help="children at a time (default: cores)"
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="only what was UNEXPLAINED in OUT's results: after new tests or entries",
+    )
     parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
     parser.add_argument("--out", type=Path, default=Path("out/mutation"), help="folder (default %(default)s)")
     return parser
@@ -171,8 +177,11 @@ def _run(
     }
     found = [each for subject in subjects.values() for each in subject.mutants]
     wanted = [each for each in found if _wanted(each, chosen[each.file])]
+    if options.again:
+        unexplained = _unexplained(options.out / "results.json")
+        wanted = [each for each in wanted if each.key in unexplained]
     if not wanted:
-        raise Unusable(f"there is nothing to mutate in {', '.join(options.only)}")
+        raise Unusable("there is no such mutant: `--list` shows what there is")
     if options.list:
         for each in wanted:
             console.print(f"{_where(each)}  {each.change}")
@@ -218,6 +227,18 @@ def _wanted(mutant: Mutant, functions: Sequence[str]) -> bool:
     return any(not each or f"{mutant.function}.".startswith(f"{each}.") for each in functions)
 
 
+def _unexplained(path: Path) -> set[Key]:
+    """The keys of the mutants that the results in a file leave unexplained."""
+    if not path.exists():
+        raise Unusable(f"--again needs the results of an earlier run, and there is no {path}")
+    results = json.loads(path.read_text(encoding="utf-8"))["mutants"]
+    return {_key(each) for each in results if each["verdict"] == "UNEXPLAINED"}
+
+
+def _key(entry: Mapping[str, Any]) -> Key:
+    return entry["file"], entry["function"], entry["original"], entry["mutated"], entry.get("nth", 1)
+
+
 def _where(mutant: Mutant) -> str:
     return f"{mutant.file}:{mutant.lines[0]} {mutant.function}"
 
@@ -231,10 +252,9 @@ def _entries(path: Path) -> dict[Key, str]:
         missing = [name for name in ("file", "function", "original", "mutated", "why") if not each.get(name)]
         if missing:
             raise Unusable(f"an entry of {path} lacks {', '.join(missing)}: {each}")
-        key = each["file"], each["function"], each["original"], each["mutated"], each.get("nth", 1)
-        if key in entries:
+        if _key(each) in entries:
             raise Unusable(f"two entries of {path} are for the same mutant: {each}")
-        entries[key] = each["why"]
+        entries[_key(each)] = each["why"]
     return entries
 
 
@@ -401,6 +421,9 @@ def _write(
                     "file": each.mutant.file,
                     "line": each.mutant.lines[0],
                     "function": each.mutant.function,
+                    "original": each.mutant.original,
+                    "mutated": each.mutant.mutated,
+                    "nth": each.mutant.nth,
                     "change": each.mutant.change,
                     "verdict": each.verdict,
                     "by": each.by,
