@@ -126,7 +126,8 @@ def test_gradients_through_the_projection_are_finite(norm):
         radius, proposal = np.repeat(radii, len(proposals)), np.tile(proposals, (len(radii), 1))
         slopes = jax.jit(
             jax.grad(
-                lambda r, y: jnp.sum(project(y, jnp.zeros_like(y), r, -2.0, math.inf, norm, jax_ops())), (0, 1)
+                lambda r, y: jnp.sum(project(y, jnp.zeros_like(y), r, -2.0, math.inf, norm, jax_ops())),
+                (0, 1),
             )
         )
         for gradient in slopes(radius, proposal):
