@@ -119,6 +119,8 @@ class Case:
             return f"{where}, the gap of the next round is {self.amount:.6g} larger than the structure says"
         if kind == "floor":
             return f"{where}, the prior's cost is {self.amount:.6g} below the floor"
+        if kind == "cost":
+            return f"{where}, a cost is {self.amount:.6g} below the contract's floor"
         if kind == "ceiling":
             return f"{where}, the cost is {self.amount:.6g} above the ceiling"
         if kind == "backup":
