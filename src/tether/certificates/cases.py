@@ -174,7 +174,7 @@ class GuardedCase:
         return f"promise: {through}, the cost up to round {self.round} is {self.amount:.6g} above what was promised"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Falsified(Mapping[str, float]):
     """What a search for counterexamples found: by bound, the largest amount by which it is exceeded.
 
@@ -201,6 +201,9 @@ class Falsified(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(self.cases)
+
+    def __repr__(self) -> str:
+        return f"Falsified(broken={self.broken}, tried={self.tried}, guarded={self.guarded})"
 
     @property
     def broken(self) -> tuple[str, ...]:

@@ -74,19 +74,9 @@ class Compared(NamedTuple):
 def bound_names(structure: Structure, plan: int, gaps: int) -> tuple[str, ...]:
     """The bounds that `compare` looks at, for a structure with so many gaps."""
     name = ("prior", *structure.backups)[plan]
-    steps = [f"gap {i}" for i in range(gaps)]
+    every = [*(f"gap {i}" for i in range(gaps)), "cost floor", "floor", "ceiling", "admits", "agrees"]
     own = [f"backup ({name})"] if plan else []
-    return (
-        *steps,
-        "cost floor",
-        "floor",
-        "ceiling",
-        "admits",
-        "agrees",
-        *own,
-        f"now ({name})",
-        f"later ({name})",
-    )
+    return (*every, *own, f"now ({name})", f"later ({name})")
 
 
 def compare(structure: Structure, plant: Plant, situation: Situation, plan: int, ops: Ops) -> Compared:
@@ -107,9 +97,6 @@ def compare(structure: Structure, plant: Plant, situation: Situation, plan: int,
     cost, own = plant.play(own, draws[0], action)
     prior_cost, prior = _under_prior(plant, prior, draws[0])
     floor, pending = structure.close(said.step, cost, FLOAT64, ops)
-    floor = ops.maximum(
-        floor, ops.minimum(plant.cost_floor, prior_cost)
-    )  # as `Structured` does, if eps is true
     paid = cost - (1.0 + lam) * prior_cost
     costs = abs(cost) + (1.0 + lam) * abs(prior_cost) + structure.scale
     inward = tuple(each * (1.0 - FLOAT64) for each in now.seen)
