@@ -107,7 +107,14 @@ def changed(structure, **methods):
 
 
 CARBON = SYSTEMS["carbon"]
+
+
+class Cheaper(Station):
+    cost_floor = 1.1
+
+
 WRONG = {
+    "a cost floor that is too high": (Cheaper(), StationStructure(), {"cost floor"}),
     "a floor that is too high": (
         Station(),
         changed(StationStructure(), close=lambda _, found, *__: (found[0] + 0.01, found[1])),

@@ -98,29 +98,46 @@ def _is(row, *values):
     return (row["draws"], row["learner"], row["constant"], row["scale"]) == values
 
 
-def test_the_bounds_of_a_structure_are_searched_and_a_loosened_one_is_refuted(tmp_path, monkeypatch, capsys):
-    options = (
-        "--certificate",
-        "structured",
-        "--rounds",
-        1,
-        "--samples",
-        256,
-        "--generations",
-        20,
-        "--out",
-        tmp_path,
-    )
-    code, out, err = run(monkeypatch, capsys, "verify", "carbon", "--claims", "now,floor", *options)
+STRUCTURED = (
+    "--certificate", "structured", "--rounds", 1, "--samples", 512, "--steps", 0, "--generations", 0
+)  # fmt: skip
+
+
+def test_the_bounds_of_a_structure_are_searched_in_the_region_and_in_episodes(tmp_path, monkeypatch, capsys):
+    code, out, err = run(monkeypatch, capsys, "verify", "carbon", *STRUCTURED, "--out", tmp_path)
     assert code == 0, err
-    assert out.count("stands") == 2
-    code, out, _ = run(
-        monkeypatch, capsys, "verify", "carbon", "--claims", "now", "--loosen", "now", *options
-    )
-    assert code == 1
-    code, out, _ = run(monkeypatch, capsys, "verify", "--replay", tmp_path / "counterexample-now.json")
-    assert code == 1
-    assert "Refuted" in out
-    code, _, err = run(monkeypatch, capsys, "verify", "carbon", "--loosen", "now", "--out", tmp_path)
-    assert code == 2
-    assert "--certificate structured" in err
+    assert "REFUTED" not in out.upper()
+    findings = json.loads((tmp_path / "results.json").read_text())["findings"]
+    assert {"gap 0", "gap 1", "floor", "ceiling", "now (clear)", "later (prior)", "promise"} <= {
+        each["claim"] for each in findings
+    }
+
+
+@pytest.mark.parametrize(("system", "count"), [("carbon", 4), ("inference", 3), ("cooling", 5)])
+def test_every_bound_loosened_by_five_percent_is_found(system, count, tmp_path, monkeypatch, capsys):
+    options = (*STRUCTURED, "--loosen", "all", "--out", tmp_path)
+    code, out, err = run(monkeypatch, capsys, "verify", system, *options)
+    assert code == 0, out + err
+    assert out.count("loosened by 5 %: found, ") == count
+    files = sorted(tmp_path.glob("counterexample-*.json"))
+    assert len(files) >= count
+    for path in files[:: len(files) // 3]:
+        code, out, err = run(monkeypatch, capsys, "verify", "--replay", path)
+        assert code == 1, err
+        assert "Refuted" in out
+        saved = json.loads(path.read_text())
+        saved["bounds"]["structured"] = None  # the true structure
+        path.write_text(json.dumps(saved))
+        code, out, err = run(monkeypatch, capsys, "verify", "--replay", path)
+        assert code == 0, err
+        assert "Not refuted" in out
+
+
+def test_a_bound_that_is_loosened_and_not_found_ends_with_1(tmp_path, monkeypatch, capsys):
+    options = (*STRUCTURED, "--loosen", "below", "--claims", "ceiling", "--out", tmp_path)
+    code, out, err = run(monkeypatch, capsys, "verify", "carbon", *options)
+    assert code == 1, err
+    assert "below loosened by 5 %: NOT found" in out
+    for wrong in (("--loosen", "now"), ("--certificate", "structured", "--loosen", "later"), ("--lam", "1")):
+        code, _, err = run(monkeypatch, capsys, "verify", "carbon", *wrong, "--out", tmp_path)
+        assert code == 2, err

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tether
+from evening import Forgetful, Station, StationStructure
+from tether.certificates import Structured
 from tether.experiments.exact_systems import ROUNDS, check_search, exact_system
 from tether.verification import (
     Claim,
@@ -236,3 +238,97 @@ def test_the_head_room_is_negative_where_a_claim_is_refuted():
     assert found["L_pi"].head_room == pytest.approx(-0.25, rel=0.01)
     assert "refuted" in str(found)
     assert found.as_json()["stands"] is False
+
+
+FEW = Search(samples=256, steps=0, generations=0)
+
+
+class Undeclared(Station):
+    """Both sides of a comparison may have different hours."""
+
+    shared = ()
+
+
+def test_a_clock_that_is_declared_is_the_same_on_both_sides_and_true_claims_stand():
+    contract = Station().contract(0.5, 0.5)
+    right = tether.verify(Station(), Structured(contract, StationStructure()), rounds=1, search=FEW)
+    assert right.stands, str(right)
+    assert {"gap 0", "floor", "now (prior)", "later (prior)", "promise", "breach"} <= {
+        finding.claim for finding in right.findings
+    }
+    wrong = tether.verify(
+        Undeclared(), Structured(contract, StationStructure()), rounds=1, claims=["gap 0"], search=FEW
+    )
+    assert not wrong.stands
+    point = wrong["gap 0"].counterexample.point
+    assert point["state"]["hour"] != point["other state"]["hour"]
+
+
+def test_constants_are_compared_at_the_same_hour_too():
+    claims = ["p(1)", "L_f (state)"]
+    found = tether.verify(Station(), L_f=1.0, rounds=1, claims=claims, search=FEW)
+    assert found.stands, str(found)
+    assert list(found["p(1)"].point["state"]) == ["waiting", "hour"]
+    assert list(found["p(1)"].point["other state"]) == ["waiting"]
+    smaller = tether.Sensitivity(1.0, 1.0, tether.geometric(0.9))
+    refuted = tether.verify(Station(), smaller, rounds=1, claims=["p(1)"], search=FEW)
+    assert "hour" not in refuted["p(1)"].counterexample.point["other state"]
+    assert not tether.verify(Undeclared(), L_f=1.0, rounds=1, claims=claims, search=FEW).stands
+
+
+def test_what_is_declared_to_be_shared_must_not_depend_on_what_is_played():
+    class Mistaken(Station):
+        shared = ("waiting",)
+
+    class Misspelt(Station):
+        shared = ("clock",)
+
+    with pytest.raises(ValueError, match="waiting is declared to be shared, but after one round it is"):
+        as_system(Mistaken())
+    with pytest.raises(ValueError, match="shared names 'clock', but the state has waiting, hour"):
+        as_system(Misspelt())
+    given = {"states": (np.zeros(2), np.ones(2)), "actions": (0.0, 1.0)}
+    pair = (lambda x, a, w: x[0], lambda x, a, w: np.stack([0.5 * x[0] + a, x[1]]), lambda x: 0.0 * x[0])
+    assert functions(*pair, **given, shared=[1]).others.names == ("state[0]",)
+    for wrong in ([0], [2], [0, 1]):
+        with pytest.raises(ValueError, match="shared"):
+            functions(*pair, **given, shared=wrong)
+
+
+def test_a_bound_that_fails_many_rounds_later_is_refuted_by_an_episode():
+    contract = Station().contract(0.0, 0.5)
+    certificate = Structured(contract, Forgetful())
+    quick = Search(samples=2048, steps=0, generations=0)
+    # From nine in the morning the two rounds that the search of the region plays cost nothing.
+    found = tether.verify(Station(), certificate, rounds=1, search=quick)
+    assert {finding.claim for finding in found.refuted} == {"later (prior)", "promise"}
+    again = found["promise"].counterexample.replay(Station(), Forgetful())
+    assert again.broken
+    assert found.as_json()["stands"] is False
+    assert "above what was promised" in str(found)
+    morning = tether.verify(
+        Station(), certificate, region={"waiting": (0.0, 1.0), "hour": (0.0, 9.0)}, rounds=1, search=FEW
+    )
+    assert morning.stands  # a region is given, which an episode might leave, so none is played
+
+
+def test_several_lam_may_be_looked_at():
+    class Generous(StationStructure):
+        """Counts lam twice, which is no mistake where it is 0."""
+
+        def bounds(self, now, action, plan, ops):
+            return super().bounds(now._replace(lam=2.0 * now.lam), action, plan, ops)
+
+    certificate = Structured(Station().contract(0.0, 0.5), Generous())
+    some = {"claims": ["now (prior)"], "rounds": 1, "search": FEW}
+    assert tether.verify(Station(), certificate, **some).stands
+    refuted = tether.verify(Station(), certificate, lam=(0.0, 5.0), **some)["now (prior)"]
+    assert refuted.counterexample.lam in (0.5, 4.0)  # of an episode
+    region = {"waiting": (0.0, 6.0)}  # so that no episode is played
+    example = tether.verify(Station(), certificate, lam=(0.0, 5.0), region=region, **some)[
+        "now (prior)"
+    ].counterexample
+    assert 0.0 < example.point["contract"]["lam"] <= 5.0
+    made = claims_of(as_system(Station(), region), certificate, Constants(), rounds=1, lam=(0.0, 5.0))
+    (claim,) = [each for each in made if each.name == "now (prior)"]
+    assert replay(claim, example.point) == (example, True)

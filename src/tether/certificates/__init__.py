@@ -3,6 +3,7 @@
 from typing import Any
 
 from tether.certificates.base import Box, Certificate, Choice, Outcome
+from tether.certificates.cases import Falsified
 from tether.certificates.cooling import CoolingStructure
 from tether.certificates.falsify import falsify
 from tether.certificates.lipschitz import LipschitzCertificate, LipschitzState, Rule
@@ -19,6 +20,7 @@ __all__ = [
     "Certificate",
     "Choice",
     "CoolingStructure",
+    "Falsified",
     "InferenceStructure",
     "LipschitzCertificate",
     "LipschitzState",

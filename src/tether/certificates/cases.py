@@ -119,6 +119,8 @@ class Case:
             return f"{where}, the gap of the next round is {self.amount:.6g} larger than the structure says"
         if kind == "floor":
             return f"{where}, the prior's cost is {self.amount:.6g} below the floor"
+        if kind == "cost":
+            return f"{where}, a cost is {self.amount:.6g} below the contract's floor"
         if kind == "ceiling":
             return f"{where}, the cost is {self.amount:.6g} above the ceiling"
         if kind == "backup":
@@ -172,7 +174,7 @@ class GuardedCase:
         return f"promise: {through}, the cost up to round {self.round} is {self.amount:.6g} above what was promised"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Falsified(Mapping[str, float]):
     """What a search for counterexamples found: by bound, the largest amount by which it is exceeded.
 
@@ -199,6 +201,9 @@ class Falsified(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(self.cases)
+
+    def __repr__(self) -> str:
+        return f"Falsified(broken={self.broken}, tried={self.tried}, guarded={self.guarded})"
 
     @property
     def broken(self) -> tuple[str, ...]:

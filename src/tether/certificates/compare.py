@@ -7,6 +7,7 @@ was found is played again with it. The bounds by name, where PLAN is `prior` or 
     later (PLAN)    y_h + ... + y_{h+n} <= T_n for n >= 1, if the backup is played from round h + 1 on
     floor           floor <= c+_h, once c_h is seen
     ceiling         c_h <= ceiling
+    cost floor      c_h >= eps and c+_h >= eps, which every contract relies on
     gap i           the gap i that `close` and `refine` leave bounds the one that `gaps_between` finds in round h + 1
     admits          what is seen is not refused                                 (1 where it is, which is a false breach)
     agrees          the system's prior is taken for the prior                   (1 where it is not)
@@ -73,9 +74,9 @@ class Compared(NamedTuple):
 def bound_names(structure: Structure, plan: int, gaps: int) -> tuple[str, ...]:
     """The bounds that `compare` looks at, for a structure with so many gaps."""
     name = ("prior", *structure.backups)[plan]
-    steps = [f"gap {i}" for i in range(gaps)]
+    every = [*(f"gap {i}" for i in range(gaps)), "cost floor", "floor", "ceiling", "admits", "agrees"]
     own = [f"backup ({name})"] if plan else []
-    return (*steps, "floor", "ceiling", "admits", "agrees", *own, f"now ({name})", f"later ({name})")
+    return (*every, *own, f"now ({name})", f"later ({name})")
 
 
 def compare(structure: Structure, plant: Plant, situation: Situation, plan: int, ops: Ops) -> Compared:
@@ -96,11 +97,11 @@ def compare(structure: Structure, plant: Plant, situation: Situation, plan: int,
     cost, own = plant.play(own, draws[0], action)
     prior_cost, prior = _under_prior(plant, prior, draws[0])
     floor, pending = structure.close(said.step, cost, FLOAT64, ops)
-    floor = ops.maximum(floor, plant.cost_floor)  # as `Structured` does
     paid = cost - (1.0 + lam) * prior_cost
     costs = abs(cost) + (1.0 + lam) * abs(prior_cost) + structure.scale
     inward = tuple(each * (1.0 - FLOAT64) for each in now.seen)
     excess = {
+        "cost floor": _over(plant.cost_floor, ops.minimum(cost, prior_cost), HUGE, ops),
         "floor": _over(floor, prior_cost, -HUGE, ops),
         "ceiling": _over(cost, said.ceiling, HUGE, ops),  # one that is not a number is a breach
         "admits": _refused(structure.admits(inward, ops), costs, ops),

@@ -145,9 +145,12 @@ class Asked:
     def verify(self, bounds: Sensitivity | Structured, claims: list[str] | None) -> Verification:
         """Look for counterexamples, with a progress bar."""
         from tether.certificates import Structured
-        from tether.verification import verify
+        from tether.verification import as_system, claims_of, verify
+        from tether.verification.claims import select
 
         constants = {name: getattr(self.constants, name) for name in ("cost_floor", "L_c", "L_f", "L_pi")}
+        system = as_system(self.env, _region(self.region))
+        select(claims_of(system, bounds, self.constants, self.rounds), claims or ())  # before the bar appears
         with _progress() as progress:
             task = progress.add_task("verifying")
             return verify(

@@ -9,6 +9,7 @@ happens; every claim is an inequality without a constant, effect <= 0:
     later (PLAN)    y_1 + ... + y_{1+n} <= T_n for n = 1 .. rounds
     floor           floor <= c+, once c is seen
     ceiling         c <= ceiling
+    cost floor      c >= eps and c+ >= eps
     gap i           the gap i that `close` and `refine` leave bounds the one that there is after the round
     admits, agrees  nothing that is in the region is refused
     backup (PLAN)   its action is one that can be played
@@ -36,6 +37,7 @@ SAYS = {
     "later": "c - (1 + lam) c+ summed over n more rounds <= T_n",
     "floor": "floor <= c+",
     "ceiling": "c <= ceiling",
+    "cost": "c >= eps and c+ >= eps",
     "gap": "the gap that is left bounds the one that there is",
     "admits": "what is seen is not refused",
     "agrees": "the system's prior is not refused",

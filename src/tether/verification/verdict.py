@@ -71,7 +71,7 @@ class Finding:
     point: dict[str, dict[str, float]]
     """Where it was found; empty if an episode did."""
     counterexample: Counterexample | Case | GuardedCase | None
-    """A point of the region; or what an episode came to, where that refutes a bound of a structure and no point did."""
+    """A point of the region, or what an episode came to."""
 
     @property
     def head_room(self) -> float | None:
@@ -169,8 +169,8 @@ def verify(
 
     Claims about constants are defined in `tether.verification.claims`, those of a `Structured` certificate in
     `tether.verification.structured`. A claim that stands is not proved: it survived random points, gradient ascent and
-    differential evolution; and those of a structure also whole episodes (`tether.certificates.falsify`), unless a
-    `region` is given, which an episode might leave.
+    differential evolution. Those of a structure are put to whole episodes first (`tether.certificates.falsify`), unless
+    a `region` is given, which an episode might leave.
 
     Args:
         system: An environment, or what `tether.verification.functions` or `gymnasium_system` made.
@@ -208,10 +208,11 @@ def verify(
         cost_floor = system.cost_floor if cost_floor is None else cost_floor
     constants = Constants(cost_floor=cost_floor, L_c=L_c, L_f=L_f, L_pi=L_pi)
     made = claims_of(checked, bounds, constants, rounds, lam)
-    found = refute(checked, made if claims is None else select(made, claims), search, seed, report)
+    chosen = made if claims is None else select(made, claims)
     if not (isinstance(bounds, Structured) and isinstance(system, Env)) or region:
-        return found
+        return refute(checked, chosen, search, seed, report)
     effort = search or Search()
+    report(0, len(chosen), "episodes")
     played = falsify(
         system,
         bounds.system,
@@ -220,7 +221,10 @@ def verify(
         guarded=effort.samples // 256,
         seed=seed,
     )
-    return _with_episodes(found, played, every=claims is None)
+    standing = [claim for claim in chosen if claim.name not in played.broken]
+    found = refute(checked, standing, search, seed, report)
+    names = [claim.name for claim in chosen] + (["promise", "breach"] if claims is None else [])
+    return _with_episodes(found, played, names)
 
 
 def claims_of(
@@ -348,18 +352,14 @@ def _named(claim: Claim, point: Point) -> dict[str, dict[str, float]]:
     }
 
 
-def _with_episodes(found: Verification, played: Falsified, *, every: bool) -> Verification:
-    """The findings with what episodes showed; with `every`, also that of the online guard."""
+def _with_episodes(found: Verification, played: Falsified, names: Sequence[str]) -> Verification:
+    """What was found of these claims, in the region and in episodes."""
+    known = {finding.claim: finding for finding in found.findings}
     findings = []
-    for each in found.findings:
-        case = played.cases.get(each.claim)
-        if case is not None:
-            each = _worse(each, case, played.tried)
-        findings.append(each)
-    for name in ("promise", "breach") if every else ():
-        if name in played.cases:
-            nothing = Finding(name, says(name), 0.0, -math.inf, "stands", "", 0, {}, None)
-            findings.append(_worse(nothing, played.cases[name], played.guarded))
+    for name in names:
+        finding = known.get(name) or Finding(name, says(name), 0.0, -math.inf, "stands", "", 0, {}, None)
+        case = played.cases.get(name)
+        findings.append(finding if case is None else _worse(finding, case, played.tried))
     return replace(found, findings=tuple(findings))
 
 
@@ -367,7 +367,7 @@ def _worse(finding: Finding, case: Case | GuardedCase, tried: int) -> Finding:
     """A finding, with the case of an episode if that is worse than what was found so far."""
     finding = replace(finding, evaluations=finding.evaluations + tried)
     amount = case.amount - case.round_off
-    if amount <= finding.largest or finding.counterexample is not None:
+    if amount <= finding.largest:
         return finding
     verdict: Verdict = "refuted" if case.broken else "stands"
     return replace(
