@@ -98,7 +98,9 @@ def test_a_batch_is_projected_row_by_row_and_jax_agrees(norm):
 @pytest.mark.parametrize("proposal", [[0.0, 0.0], [0.1, 0.0], [3.0, 4.0], [9.0, -9.0]])
 def test_gradients_through_the_projection_are_finite(norm, proposal):
     with jax.enable_x64(True):
-        slope = jax.grad(lambda r, y: jnp.sum(project(y, jnp.zeros(2), r, -2.0, math.inf, norm, jax_ops())), (0, 1))
+        slope = jax.grad(
+            lambda r, y: jnp.sum(project(y, jnp.zeros(2), r, -2.0, math.inf, norm, jax_ops())), (0, 1)
+        )
         for gradient in slope(jnp.asarray(1.0), jnp.asarray(proposal)):
             assert np.all(np.isfinite(gradient))
 
