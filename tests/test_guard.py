@@ -6,6 +6,7 @@ import math
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tether import (
     geometric,
     table,
 )
+from tether.data.synthetic_cooling import synthetic_cooling
 
 
 def certificate(horizon=4, rule="tight", p=None, **contract):
@@ -306,6 +308,205 @@ def test_features_are_what_may_be_spent_what_is_left_and_what_is_still_felt():
     assert carried == 0.25
     assert margin == pytest.approx((1.5 * 1.0 - 1.5) + 1.5 + 1.0 - 0.25)
     assert allowance > 0.0
+
+
+class Hostile:
+    """An object of a stranger's that raises whatever is asked of it."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name}")
+
+    def __float__(self):
+        raise RuntimeError("no number")
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+COSTS = {
+    "text": "1.5", "text in an array": np.array("1.5"), "bytes": b"1.5", "none": None, "object": object(),
+    "too large": 10**400, "complex": 1.5 + 0.0j, "complex in an array": np.array(1.5 + 1.0j), "list": [1, 2],
+    "vector": np.array([1.5, 1.5]), "nothing": np.array([]), "hostile": Hostile(), "class": float,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_a_cost_that_is_no_number_is_a_breach_and_the_round_is_closed(cost):
+    each = guard(prior=lambda observation: 0.125)
+    each.act(None, 0.2)
+    with pytest.warns(AssumptionBreach, match="not a finite number of at least the floor 1"):
+        each.observe(COSTS[cost])
+    assert (each.round, each.breach.round, each.breach.seen) == (2, 1, None)
+    assert each.act(None, 0.2).action == 0.125
+    json.dumps(each.state_dict(), allow_nan=False)
+
+
+def torch_numbers():
+    """The number 2, as torch has it."""
+    torch = pytest.importorskip("torch")
+    leaf = torch.tensor(2.0, requires_grad=True)
+    return [leaf, 1.0 * leaf, torch.tensor([2.0], dtype=torch.bfloat16), torch.tensor(2)]
+
+
+@pytest.mark.parametrize("form", range(4))
+def test_tensors_that_require_a_gradient_are_numbers_like_any_other(form):
+    value = torch_numbers()[form]
+    each = guard(prior=lambda observation: 0.25 * value, high=4.0)
+    assert each.act(value, value).prior_action == 0.5
+    each.observe(value)
+    assert each.breach is None
+    coarsest = 2.0**-7 if form == 2 else tether.ops.FLOAT32  # a quarter of a whole number is a float32
+    assert each._epsilon == coarsest
+    vector = guard(prior=lambda observation: value.reshape(1).expand(2))
+    np.testing.assert_array_equal(vector.act(None, value.reshape(1).expand(2)).action, [2.0, 2.0])
+
+
+@pytest.mark.parametrize("proposal", [*COSTS, "tuple of texts"])
+def test_a_proposal_that_is_no_action_is_counted_and_the_prior_is_played(proposal):
+    each = guard(prior=lambda observation: 0.125)
+    decision = each.act(None, COSTS.get(proposal, ("0.1",)))
+    assert (decision.action, decision.reason) == (0.125, Reason.INVALID_PROPOSAL)
+    each.observe(1.0)
+    assert each.breach is None
+
+
+ANSWERS = COSTS | {"matrix": np.zeros((2, 2)), "vector": [math.nan, 0.1], "list": [[0.1], [0.1, 0.2]]}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_prior_that_answers_with_no_action_is_a_breach_whatever_it_answers(answer):
+    each = guard(prior=lambda observation: ANSWERS[answer])
+    for attempt in range(2):
+        with (
+            pytest.warns(AssumptionBreach),
+            pytest.raises(PriorFailed, match="no action is known to be safe"),
+        ):
+            each.act(None, 0.2)
+        assert each.round == 1, attempt
+    each.prior = lambda observation: 0.125  # it is back, whatever it said before
+    assert each.act(None, 0.2).action == 0.125
+
+
+@pytest.mark.parametrize(
+    ("floor", "cost", "tie"),
+    [
+        (1.0, 1.0 - 1e-16, True),
+        (0.7, np.float32(0.7), True),
+        (0.7, np.float16(0.7), True),
+        (0.1, np.float16(0.1), True),
+        (0.7, float(np.float32(0.7)), True),
+        (1.0, 1.0 - 1e-6, False),
+        (0.7, np.float64(0.7 - 1e-6), False),
+        (0.0, -1e-300, False),
+    ],
+)
+def test_a_cost_below_the_floor_by_round_off_of_its_type_is_no_breach(floor, cost, tie):
+    each = Guard(certificate(cost_floor=floor), zero)
+    each.act(None, 0.1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        each.observe(cost)
+    assert bool(seen) == (each.breach is not None) == (not tie)
+
+
+def test_asking_what_could_be_reached_plays_nothing_and_breaches_nothing():
+    each = guard(prior=lambda observation: 7.0, high=1.0)
+    assert each.reach(None, 0.5) == (1.0, 1.0)  # `act` would report that the prior is out of bounds
+    assert each.breach is None
+    assert each.counts == {}
+    each = guard(prior=lambda observation: [0.0])
+    before = each.state_dict()
+    prior, action = each.reach(None, 9.0)
+    assert prior.shape == action.shape == (1,)
+    assert action[0] == pytest.approx(0.75)
+    assert {**each.state_dict(), "shape": None} == before
+    decision = each.act(None, action)
+    assert decision.reason is Reason.SAFE
+    with pytest.raises(PriorFailed):
+        guard(prior=lambda observation: None).reach(None, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["geometric", "table", "structured"])
+def test_after_the_last_round_nothing_is_reached(kind):
+    env = tether.envs.Carbon()
+    made = {
+        "geometric": certificate(2),
+        "table": certificate(2, p=table([1.0, 0.5])),
+        "structured": tether.Structured(env.contract(1.0, 1.0, 2), env.structure),
+    }[kind]
+    each = Guard(made, (lambda seen: 5.0) if kind == "structured" else zero)
+    for _ in range(2):
+        each.act([4.0, 0.0, 0.0, 0.0], 0.1)
+        each.observe(1.0)
+    for call in (each.features, lambda seen: each.reach(seen, 0.1), lambda seen: each.act(seen, 0.1)):
+        with pytest.raises(GuardMisuse, match="the episode of 2 rounds is over"):
+            call([4.0, 0.0, 0.0, 0.0])
+
+
+def test_what_is_reached_is_what_would_be_played_in_every_number_type():
+    for wish in (9.0, np.float32(9.0), np.float16(9.0)):
+        each = guard()
+        _, action = each.reach(np.zeros(2, np.float32), wish)
+        assert each.act(np.zeros(2, np.float32), wish).action == action
+
+
+@pytest.mark.parametrize("kind", ["lipschitz", "structured", "shadowing", "cooling"])
+def test_buffers_that_are_overwritten_after_a_call_change_nothing(kind):
+    """One plant hands over fresh objects, another overwrites everything that it has handed over or been given."""
+    env = tether.envs.Cooling() if kind == "cooling" else tether.envs.Carbon()
+    contract = env.contract(0.5, 0.5)
+    made = {
+        "lipschitz": lambda: tether.LipschitzCertificate(contract, env.sensitivity),
+        "structured": lambda: tether.Structured(contract, env.structure),
+        "shadowing": lambda: tether.certificates.Shadowing(contract, env.structure, env),
+        "cooling": lambda: tether.certificates.Shadowing(contract, env.structure, env),
+    }[kind]()
+    draw = tether.data.synthetic_carbon if kind != "cooling" else synthetic_cooling
+    episodes = draw(seed=0, n=1)
+    actions = []
+    for overwrites in (False, True):
+        buffer = np.empty(np.shape(env.prior(np.ones(len(env.observation_names)))))
+        low, high = np.full(buffer.shape or (1,), 0.0), np.full(buffer.shape or (1,), 20.0)
+
+        def prior(observation, buffer=buffer):
+            buffer[...] = env.prior(observation)
+            return buffer
+
+        monitor = tether.Ranges(
+            lambda seen, action, cost: ((cost, cost, 1.0), []), limits=[(0, 0.0, 99.0, 1.0)]
+        )
+        each = Guard(made, prior, low, high, env.norm, monitor)
+        state, played = env.initial(), []
+        for h in range(episodes.horizon):
+            drawn = {name: np.array(episodes[name][0, h]) for name in env.drawn_names}
+            observation = np.array(env.observation(state, drawn))
+            proposal = np.array(0.7 * env.prior(observation))
+            decision = each.act(observation, proposal)
+            action = np.array(decision.action)
+            if overwrites:
+                for array in (
+                    observation,
+                    proposal,
+                    decision.action,
+                    decision.prior_action,
+                    buffer,
+                    low,
+                    high,
+                ):
+                    np.asarray(array)[...] = 1e3
+            state, _, cost = env.step(state, drawn, action if np.ndim(buffer) else action.item())
+            revealed = {name: drawn[name] for name in env.hidden} if made.revealed_names else None
+            paid = np.array(cost)
+            each.observe(paid, revealed)
+            if overwrites:
+                for array in (paid, *(revealed or {}).values()):
+                    array[...] = 1e3
+            played.append(action)
+        assert each.breach is None
+        if made.revealed_names:
+            assert each._state.shadow.known
+        actions.append(played)
+    np.testing.assert_array_equal(*actions)
 
 
 def test_importing_tether_does_not_import_jax():

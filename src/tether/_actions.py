@@ -67,7 +67,7 @@ class Actions:
         try:
             said = prior(observation)
             epsilon = coarsest(said)
-            shape = np.shape(_values.detached(said)) if self.shape is None else self.shape
+            shape = tuple(np.shape(said)) if self.shape is None else self.shape
         except Exception as error:
             return Answer(None, 0.0, f"the prior raised {_values.text(error)}", error)
         action = _values.as_action(said, shape) if len(shape) < 2 and 0 not in shape else None

@@ -28,10 +28,11 @@ def as_number(value: Any) -> float:
 
 def as_array(value: Any) -> Any:
     """`value` as an array of float64, a copy; an exception if it is not made of numbers."""
-    array = np.array(detached(value))
+    # A tensor may be on another device, or of a type that NumPy does not know; it knows its own numbers.
+    array = np.asarray(value.detach().tolist() if hasattr(value, "detach") else value)
     if array.dtype.kind not in _NUMBERS:
         raise TypeError(f"expected numbers, got {text(value)}")
-    return array.astype(float, copy=False)
+    return array.astype(float)
 
 
 def as_action(value: Any, shape: tuple[int, ...]) -> Any:
@@ -50,15 +51,10 @@ def as_action(value: Any, shape: tuple[int, ...]) -> Any:
     return number if math.isfinite(number) else None
 
 
-def detached(value: Any) -> Any:
-    """A tensor without its derivatives; anything else as it is."""
-    return value.detach() if hasattr(value, "detach") else value
-
-
 def copied(value: Any) -> Any:
     """A deep copy, of a tensor without its derivatives; what cannot be copied as its text."""
     try:
-        return copy.deepcopy(detached(value))
+        return copy.deepcopy(value.detach() if hasattr(value, "detach") else value)
     except Exception:  # locks, files, generators
         return text(value)
 

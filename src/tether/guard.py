@@ -458,8 +458,9 @@ class Guard:
         taken = saved["taken"] or None
         self._state, self._taken = self.certificate.restore(saved["state"], taken)
         if saved["taken"] is not None:
-            self._require_round(ValueError)
             self._taken = () if taken is None else self._taken
+            if self.round > self.horizon:
+                raise ValueError(f"taken must be null after the last of {self.horizon} rounds")
         self._actions.shape = saved_guard.shape(saved["shape"], self._actions.shape)
         self.breach = saved_guard.breach(saved["breach"], bool(self._state.breached), self.round)
         if saved["monitored"]:
@@ -467,9 +468,9 @@ class Guard:
             self._played = _values.from_json(saved["played"])
         self.counts = saved_guard.counts(saved["counts"])
 
-    def _require_round(self, error: type[Exception] = GuardMisuse) -> None:
+    def _require_round(self) -> None:
         if self.round > self.horizon:
-            raise error(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
+            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
     def _require_action(self, answer: Answer) -> Any:
         if answer.action is None:
