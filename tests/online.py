@@ -19,7 +19,7 @@ class Played(NamedTuple):
     guard: tether.Guard
 
     def excess(self, contract: tether.Contract) -> float:
-        """By how much the promise was broken in the worst certified round, as a share of the bound; negative if kept."""
+        """By how much the promise was broken in the worst certified round, a share of the bound; negative if kept."""
         certified = slice(0, self.guard.uncertified_from - 1)
         rounds = np.arange(1, len(self.costs) + 1)
         bounds = contract.bound(np.cumsum(self.prior_costs), rounds)

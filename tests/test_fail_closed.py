@@ -232,7 +232,7 @@ def test_an_interrupt_leaves_the_round_open_and_counts_nothing_twice(monkeypatch
         guard.act(None, 5.1)
     guard.observe(2.0)
     assert guard.round == 2
-    assert guard._state.magnitude == pytest.approx(1.5 + 2.5 * 2.0 + 1.5 + 0.1 * 3.875)
+    assert guard._state.magnitude == pytest.approx(1.5 + 2.5 * 2.0 + 1.5 + 0.1 * 3.875 + 2.0 * 5.0)
 
 
 def test_where_breaches_are_errors_the_prior_is_played_at_the_second_call():

@@ -71,7 +71,7 @@ class Guard:
         ... )
         >>> guard = Guard(certificate, prior=lambda temperature: 20.0 - temperature, low=-10.0, high=10.0)
         >>> decision = guard.act(18.0, proposal=9.0)
-        >>> round(decision.action, 6), decision.prior_action, str(decision.reason)
+        >>> round(decision.action, 3), decision.prior_action, str(decision.reason)
         (2.75, 2.0, 'too far')
         >>> guard.observe(1.2)
         >>> guard.act(18.5, proposal=float("nan")).reason

@@ -57,6 +57,7 @@ def project(
         [..., n] the projection.
 
     Example:
+        >>> import numpy as np
         >>> project(np.array([3.0, 4.0]), np.zeros(2), 1.0).round(6).tolist()
         [0.6, 0.8]
         >>> project(np.array([3.0, 4.0]), np.zeros(2), 1.0, high=0.7).round(6).tolist()

@@ -216,6 +216,7 @@ def geometric(rho: float, scale: float = 1.0) -> Geometric:
         scale: At least 1. Any p dominated by scale * rho**n may be given as such.
 
     Example:
+        >>> from tether.ops import NUMPY
         >>> p = geometric(0.5)
         >>> float(p.reach(3, NUMPY))  # p(0) + p(1) + p(2)
         1.75
@@ -230,6 +231,7 @@ def table(values: Sequence[float]) -> Table:
         values: At least horizon - 1 values, each finite and at least 0, the first at least 1.
 
     Example:
+        >>> from tether.ops import NUMPY
         >>> p = table([1.0, 1.5, 0.5])  # grows for a round, then fades
         >>> float(p.reach(3, NUMPY))
         3.0

@@ -238,7 +238,7 @@ def test_the_online_guard_plays_what_the_compiled_rollout_plays():
     episodes = synthetic_cooling(1, 10)
     certificate = tether.LipschitzCertificate(env.contract(0.5, 0.5), env.sensitivity)
     run = tether.rollout(env, lambda observation, key: jnp.zeros(2), episodes, certificate)
-    guard = tether.Guard(certificate, prior=env.prior, low=env.low, high=env.high, norm=env.norm)
+    guard = tether.Guard(certificate, env.prior, env.low, env.high, env.norm, resolution=0.0)
     for i in range(len(episodes)):
         guard.reset()
         state = env.initial()

@@ -297,7 +297,7 @@ def test_in_an_episode_of_one_round_all_that_is_earned_may_be_spent_at_once(rule
     env = Inference()
     contract = env.contract(5.0, 6.0, horizon=1)
     certificate = tether.LipschitzCertificate(contract, env.sensitivity, rule)
-    guard = tether.Guard(certificate, prior=env.prior, low=env.low, high=env.high)
+    guard = tether.Guard(certificate, prior=env.prior, low=env.low, high=env.high, resolution=0.0)
     drawn = {"demand": 6.0, "renewables": 0.0, "discharge_rate": 1.0, "charge_rate": 1.0}
     decision = guard.act(env.observe(env.initial(), drawn), 6.0)
     assert decision.prior_action == 0.5

@@ -49,7 +49,7 @@ def test_the_plan_beats_the_prior_keeps_the_promise_and_is_the_same_online():
     run = tether.rollout(CARBON, policy, EPISODES, certificate)
     assert tether.audit(run, prior, certificate.contract).violation_rate == 0.0
     assert np.all(run.returns > prior.returns + 10.0)
-    guard = tether.Guard(certificate, CARBON.prior, CARBON.low)
+    guard = tether.Guard(certificate, CARBON.prior, CARBON.low, resolution=0.0)
     for observation, action, cost in zip(run.observations[0], run.actions[0], run.costs[0], strict=True):
         assert guard.act(observation, policy.propose(guard, observation)).action == pytest.approx(
             action, abs=1e-6

@@ -132,7 +132,7 @@ class Structured:
         >>> guard = tether.Guard(certificate, env.prior, low=0.0)
         >>> decision = guard.act([4.0, 3.0, 0.0, 0.0], proposal=0.0)  # demand 4, renewables 3, no backlog
         >>> decision.prior_action, round(decision.action, 2)  # with the Lipschitz constants 4.87
-        (5.0, 3.33)
+        (5.0, 3.05)
     """
 
     contract: Contract
