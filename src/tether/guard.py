@@ -24,7 +24,7 @@ from tether._actions import Actions, Answer, bound_from_json, bound_to_json, equ
 from tether._turn import Turn
 from tether.certificates import certificate_from_dict
 from tether.certificates import saved as saved_guard
-from tether.certificates.base import Box, Certificate, Choice, Outcome, accepted_cost
+from tether.certificates.base import Action, Box, Certificate, Choice, Observation, Outcome, accepted_cost
 from tether.decision import AssumptionBreach, Breach, Decision, GuardMisuse, PriorFailed, Reason
 from tether.monitor import Contradiction, Monitor
 from tether.ops import FLOAT32, FLOATS, NUMPY, Ops, coarsest
@@ -81,7 +81,7 @@ class Guard:
     def __init__(
         self,
         certificate: Certificate,
-        prior: Callable[[Any], Any],
+        prior: Callable[[Observation], Action],
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
         norm: Norm = "l2",
@@ -132,7 +132,7 @@ class Guard:
         """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
         return self.horizon + 1 if self.breach is None else self.breach.round
 
-    def features(self, observation: Any) -> tuple[float, ...]:
+    def features(self, observation: Observation) -> tuple[float, ...]:
         """The certificate's `features` of the coming round, named by its `feature_names`.
 
         Args:
@@ -151,7 +151,7 @@ class Guard:
             except Exception:  # `act` will report it; nothing is known here
                 return (0.0,) * len(self.certificate.feature_names)
 
-    def reach(self, observation: Any, wish: Any) -> tuple[Any, Any]:
+    def reach(self, observation: Observation, wish: Action) -> tuple[Action, Action]:
         """What would be played in the coming round if `wish` were proposed, without playing it.
 
         A policy that wants to stay inside the safe set asks this first: any action between the two that are returned
@@ -180,7 +180,7 @@ class Guard:
                     action = prior if choice.breached else choice.action
             return self._actions.given(prior), self._actions.given(action)
 
-    def act(self, observation: Any, proposal: Any) -> Decision:
+    def act(self, observation: Observation, proposal: object) -> Decision:
         """Decide what to play in this round.
 
         Args:
@@ -206,7 +206,7 @@ class Guard:
                 self._watch_arrival(observation)
             return self._decide(observation, proposal, prior, answer)
 
-    def _decide(self, observation: Any, proposal: Any, prior: Any, answer: Answer) -> Decision:
+    def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
         wish = self._actions.usable(proposal)
         choice, complaint = None, None
         if not self._state.breached:
@@ -244,7 +244,7 @@ class Guard:
         self._taken = taken
         return decision
 
-    def _reason(self, action: Any, wish: Any) -> Reason:
+    def _reason(self, action: Action, wish: Action) -> Reason:
         if self._state.breached:
             return Reason.BREACH
         if wish is None:
@@ -253,12 +253,12 @@ class Guard:
             return Reason.SAFE
         return Reason.TOO_FAR if self._actions.inside(wish) else Reason.OUT_OF_BOUNDS
 
-    def _round_off(self, observation: Any, proposal: Any, wish: Any, answer: Answer) -> float:
+    def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:
         """Relative round-off of what the guard was told in this episode, this round included."""
         epsilon = max(self._epsilon, coarsest(observation), answer.epsilon)
         return epsilon if wish is None else max(epsilon, coarsest(proposal))
 
-    def _choose(self, observation: Any, wish: Any, prior: Any, epsilon: float) -> Choice:
+    def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
         box = Box(self._actions.low, self._actions.high, self.norm)
@@ -280,11 +280,11 @@ class Guard:
 
     def observe(
         self,
-        cost: Any,
+        cost: object,
         revealed: Mapping[str, Any] | None = None,
         *,
-        next_observation: Any = None,
-        reward: Any = None,
+        next_observation: Observation | None = None,
+        reward: object = None,
     ) -> None:
         """Close the round with what came of it.
 
@@ -328,7 +328,7 @@ class Guard:
             )
             self._close(cost, outcome, accepted)
 
-    def _close(self, cost: Any, outcome: Outcome, accepted: bool) -> None:
+    def _close(self, cost: object, outcome: Outcome, accepted: bool) -> None:
         round_now, before = self.round, self._state
         # What is left of the state if nothing more can be said of it: finite numbers, and the count.
         after, complaint = before._replace(rounds=before.rounds + 1.0), None
@@ -357,7 +357,7 @@ class Guard:
                 **self._evidence,
             )
 
-    def _watch_arrival(self, observation: Any) -> None:
+    def _watch_arrival(self, observation: Observation) -> None:
         """Show the monitor what is seen, and report what it finds."""
         if self.monitor is None or self._state.breached:
             return
@@ -413,7 +413,7 @@ class Guard:
     def from_state_dict(
         cls,
         saved: dict[str, Any],
-        prior: Callable[[Any], Any],
+        prior: Callable[[Observation], Action],
         certificate: Certificate | None = None,
         *,
         monitor: Monitor | None = None,
@@ -472,14 +472,14 @@ class Guard:
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
-    def _require_action(self, answer: Answer) -> Any:
+    def _require_action(self, answer: Answer) -> Action:
         if answer.action is None:
             raise PriorFailed(
                 f"round {self.round}: {answer.complaint}; no action is known to be safe"
             ) from answer.cause
         return answer.action
 
-    def _contradicted(self, found: Contradiction, observation: Any, action: Any) -> None:
+    def _contradicted(self, found: Contradiction, observation: Observation, action: Action) -> None:
         """Report what the monitor found in this round, or only now of the last one."""
         evidence = self._evidence if found.ago > 0 else {"observation": observation, "action": action}
         claimed = (found.low, found.high)
@@ -497,8 +497,8 @@ class Guard:
         *,
         claimed: tuple[float, float] | None = None,
         seen: float | None = None,
-        observation: Any = None,
-        action: Any = None,
+        observation: Observation | None = None,
+        action: Action | None = None,
     ) -> None:
         self._state = self._state._replace(breached=True)
         if self.breach is None:

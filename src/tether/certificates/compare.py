@@ -204,7 +204,8 @@ def _outside(structure: Structure, plant: Plant, action: Any, ops: Ops) -> Numbe
     elif not isinstance(action, list):
         action = [action[..., i] for i in range(structure.entries)]
     far = 0.0
-    for low, high in ((plant.low, plant.high), (structure.low, structure.high)):
+    boxes: list[tuple[Any, Any]] = [(plant.low, plant.high), (structure.low, structure.high)]
+    for low, high in boxes:
         for i, entry in enumerate(action):
             least, most = (end[i] if getattr(end, "ndim", 0) else end for end in (low, high))
             far = ops.maximum(far, ops.maximum(_over(least, entry, HUGE, ops), _over(entry, most, HUGE, ops)))

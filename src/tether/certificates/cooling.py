@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from tether.certificates.base import Action, Observation
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.ops import Flag, Number, Ops
 
@@ -125,7 +126,7 @@ class CoolingStructure(Structure):
         usual = zero + self.setpoint
         return (*(zero,) * 4, usual, usual, zero, zero, usual, zero, zero)
 
-    def read(self, observation: Any) -> Numbers:
+    def read(self, observation: Observation) -> Numbers:
         """(x_1, x_2, q_1, q_2, T) of an observation (q_1, q_2, T, p, x_1, x_2, ...)."""
         load_1, load_2, outside, _, x_1, x_2 = (observation[i] for i in range(6))
         return x_1, x_2, load_1, load_2, outside
@@ -137,7 +138,7 @@ class CoolingStructure(Structure):
         usual = FAR * (1.0 + abs(self.setpoint) + self.heating * self.action_max)
         return ops.logical_and(size <= usual, ops.logical_and(load_1 >= 0.0, load_2 >= 0.0))
 
-    def agrees(self, seen: Numbers, prior: Any, epsilon: Number, ops: Ops) -> Flag:
+    def agrees(self, seen: Numbers, prior: Action, epsilon: Number, ops: Ops) -> Flag:
         """Whether both thermostats play what the bounds take them to play."""
         off = 0.0
         for i in (0, 1):
@@ -169,7 +170,7 @@ class CoolingStructure(Structure):
                 refined.append(gap + ops.maximum(least * slope, largest * slope) + 0.125 * off)
         return tuple(refined)
 
-    def bounds(self, now: Round, action: Any, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
+    def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
         """See the class's documentation."""
         gaps, seen = now.gaps, now.seen
         excess, difference, ceiling, floor = -now.lam, 0.0, 1.0, 1.0

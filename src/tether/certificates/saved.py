@@ -17,7 +17,7 @@ def numbers(saved: Any) -> Any:
     return np.array(saved, dtype=float) if isinstance(saved, list) else saved
 
 
-def require_rounds(rounds: Any, horizon: int) -> None:
+def require_rounds(rounds: object, horizon: int) -> None:
     """Refuse a count of closed rounds that is not a whole number from 0 to the horizon."""
     if isinstance(rounds, bool) or not isinstance(rounds, float | int):
         raise ValueError(f"rounds must be a number, got {rounds!r}")
@@ -27,7 +27,7 @@ def require_rounds(rounds: Any, horizon: int) -> None:
 
 def require_numbers(
     name: str,
-    value: Any,
+    value: object,
     *,
     minimum: float = -math.inf,
     maximum: float = math.inf,
@@ -46,19 +46,19 @@ def require_numbers(
         )
 
 
-def require_length(name: str, value: Any, length: int) -> None:
+def require_length(name: str, value: object, length: int) -> None:
     """Refuse what is not a list of so many entries."""
     if not isinstance(value, list) or len(value) != length:
         raise ValueError(f"{name} must be a list of {length} entries, got {value!r}")
 
 
-def require_flag(name: str, value: Any) -> None:
+def require_flag(name: str, value: object) -> None:
     """Refuse what is neither true nor false."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
-def require_choice(name: str, value: Any, count: int) -> None:
+def require_choice(name: str, value: object, count: int) -> None:
     """Refuse what is not a whole number from 0 to count - 1."""
     if isinstance(value, bool) or not isinstance(value, float | int) or value not in range(count):
         raise ValueError(f"{name} must be a whole number from 0 to {count - 1}, got {value!r}")

@@ -115,7 +115,7 @@ class Shadowing(Structured):
         """What the environment hides until a round is over."""
         return tuple(self.env.hidden)
 
-    def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> Any:
+    def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> ShadowingState:  # type: ignore[override]
         """The state before the first round, in which the prior's state is the own one, whatever that is."""
         initial = self.env.initial()
         state = initial._make(

@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
+from tether.certificates.base import Action, Observation
 from tether.ops import Flag, Number, Ops
 
 Numbers = tuple[Number, ...]
@@ -30,7 +31,7 @@ class Round(NamedTuple):
     """What is known of the gaps, as `Structure.refine` gave it."""
     seen: Numbers
     """What was read of the observation."""
-    prior: Any
+    prior: Action
     """The prior's action: a number, or a list of n numbers."""
     lam: Number
     """Of the contract."""
@@ -96,12 +97,12 @@ class Structure(ABC):
     """Policies beside the prior that lead back to safety, by name; `bounds` and `backup` know them as 1, 2, ..."""
 
     @property
-    def low(self) -> Any:
+    def low(self) -> Number:
         """Lowest action for which the bounds hold, a number or [n]."""
         return -math.inf
 
     @property
-    def high(self) -> Any:
+    def high(self) -> Number:
         """Highest action for which the bounds hold, a number or [n]."""
         return math.inf
 
@@ -115,7 +116,7 @@ class Structure(ABC):
         """The gaps before the first round, where both plants are in the same state."""
 
     @abstractmethod
-    def read(self, observation: Any) -> Numbers:
+    def read(self, observation: Observation) -> Numbers:
         """The numbers of an observation [o] that the bounds need."""
 
     @abstractmethod
@@ -123,7 +124,7 @@ class Structure(ABC):
         """The gaps, as `refine` gives them, if what the prior's plant shows were known too."""
 
     @abstractmethod
-    def bounds(self, now: Round, action: Any, plan: int, ops: Ops) -> Bounds:
+    def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:
         """The bounds for `action` now and, from the next round on, backup number `plan`; 0 is the prior.
 
         For a vector, `action` and `now.prior` are lists of n numbers if `scalar`.
@@ -136,11 +137,11 @@ class Structure(ABC):
         `epsilon` is the relative round-off of cost and state; what is concluded from them must allow for it.
         """
 
-    def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+    def plans(self, low: Number, high: Number) -> tuple[int, ...]:  # noqa: ARG002
         """The backups worth looking at if actions are between `low` and `high`, by number; all of them."""
         return tuple(range(1 + len(self.backups)))
 
-    def backup(self, plan: int, now: Round, ops: Ops) -> Any:
+    def backup(self, plan: int, now: Round, ops: Ops) -> Action:
         """What backup number `plan` >= 1 plays now; the shape of `now.prior`."""
         raise NotImplementedError(f"{type(self).__name__} has no backup number {plan}")
 
@@ -151,7 +152,7 @@ class Structure(ABC):
             possible = ops.logical_and(possible, ops.isfinite(each))
         return possible
 
-    def agrees(self, seen: Numbers, prior: Any, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
+    def agrees(self, seen: Numbers, prior: Action, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
         """Whether `prior` is, up to round-off, the action of the prior that the bounds are about; True if unknown."""
         return True
 

@@ -357,7 +357,7 @@ class Structured:
         action = ops.minimum(ops.maximum(action, box.low), box.high)
         return ops.minimum(ops.maximum(action, self.system.low), self.system.high)
 
-    def _entries(self, action: Action) -> Any:
+    def _entries(self, action: Action) -> Action:
         """A vector as a list of single numbers, if that is how the system is described.
 
         A compiler then sees numbers only, and does not work out a vector again for each of its entries.
@@ -366,7 +366,7 @@ class Structured:
             return action
         return action.tolist() if isinstance(action, np.ndarray) else list(action)
 
-    def _all(self, now: Round, action: Any, plans: tuple[int, ...], ops: Ops) -> list[Bounds]:
+    def _all(self, now: Round, action: Action, plans: tuple[int, ...], ops: Ops) -> list[Bounds]:
         return [self.system.bounds(now, action, plan, ops) for plan in plans]
 
     def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, part: float = 1.0) -> Number:
@@ -394,14 +394,14 @@ class Structured:
             least = ops.where(each < least, each, least)
         return least
 
-    def _carried(self, opened: Opened, now: Round, ops: Ops) -> Any:
+    def _carried(self, opened: Opened, now: Round, ops: Ops) -> Action:
         """The carried backup's action."""
         action = now.prior
         for plan in range(1, 1 + len(self.system.backups)):
             action = _either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
         return action
 
-    def _start(self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops) -> Any:
+    def _start(self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops) -> Action:
         """Where the search begins: the prior's action if it is safe, else the carried backup's."""
         if not self.system.backups:
             return now.prior
@@ -414,7 +414,7 @@ class Structured:
         self,
         opened: Opened,
         now: Round,
-        action: Any,
+        action: Action,
         share: Number,
         plans: tuple[int, ...],
         breached: Flag,
@@ -434,7 +434,7 @@ class Structured:
         margin = opened.slack + self.contract.b - first.totals[0]
         return Taken(first.totals[0], first.ceiling, first.step, backup, breached, opened.epsilon), margin
 
-    def _farthest(self, start: Any, wish: Any, ops: Ops) -> Number:
+    def _farthest(self, start: Action, wish: Action, ops: Ops) -> Number:
         """The share of the way to the wish beyond which nothing is searched: 10^4 times the start's size."""
         if isinstance(start, list):
             way = ops.largest([abs(there - here) for here, there in zip(start, wish, strict=True)])
@@ -451,7 +451,7 @@ class Structured:
         return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)
 
 
-def _on_the_way(start: Any, wish: Any, share: Number, ops: Ops) -> Any:
+def _on_the_way(start: Action, wish: Action, share: Number, ops: Ops) -> Action:
     """The point start + share (wish - start), exact at both ends."""
     if isinstance(start, list):
         return [_on_the_way(*pair, share, ops) for pair in zip(start, wish, strict=True)]
@@ -459,7 +459,7 @@ def _on_the_way(start: Any, wish: Any, share: Number, ops: Ops) -> Any:
     return ops.where(share >= 1.0, wish, ops.where(share > 0.0, partway, start))
 
 
-def _either(condition: Flag, if_true: Any, if_false: Any, ops: Ops) -> Any:
+def _either(condition: Flag, if_true: Action, if_false: Action, ops: Ops) -> Action:
     """`ops.where` for an action that may be a list of numbers."""
     if isinstance(if_true, list):
         return [ops.where(condition, *pair) for pair in zip(if_true, if_false, strict=True)]

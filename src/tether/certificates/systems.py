@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tether import _validate
+from tether.certificates.base import Observation
 from tether.certificates.cooling import CoolingStructure
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.ops import Flag, Number, Ops
@@ -92,6 +93,15 @@ class CarbonStructure(Structure):
     so at the segment's end or at (nu, 0), which is looked at too. For x - x+ = -e- it is largest for the largest n2:
     on the segment, or for n2 = d and m up to nu, where it falls with m unless s < -e-/eta; but then G < (d - 1) e- <=
     0 at (nu, d). And x' = 0 leaves no gap above. floor = phi(x' - e+'). e-' is what was said before the cost was seen.
+
+    *Where it is not sharp.* An e- that is too small by a few per cent breaks no promise at the paper's parameters. Let
+    the own backlog be below the prior's by z at the end of a round. The account took at least -lam phi(x') for it
+    (floor <= phi(x'), and T_0 >= -lam), the truth is -lam phi(x') - (1 + lam) (phi(x' + z) - phi(x')): the account is
+    above the truth by at least (1 + lam) z (2 x' + z + 1) >= (1 + lam) z. If e- = z / 1.05 is believed, then in the
+    next round, where kappa < 0, y+ >= 0 is taken for larger by at most 0.048 d z, which costs (1 + lam) (2 Q + 1)
+    0.048 d z with y+ <= Q = min(r, d) M, 0.011 of what is in hand; e+' is too small by as much, which the floor, whose
+    slope is at most 2 cap + 1, takes for 0.15 of it, and later rounds, in which it fades by r, for 0.02. So no episode
+    can show it.
     """
 
     kind: ClassVar[str] = "carbon"
@@ -143,7 +153,7 @@ class CarbonStructure(Structure):
         """(e+, e-)."""
         return zero, zero
 
-    def read(self, observation: Any) -> Numbers:
+    def read(self, observation: Observation) -> Numbers:
         """(x, mu) of an observation (mu, C, a, x, ...)."""
         return observation[3], observation[0]
 
@@ -168,7 +178,7 @@ class CarbonStructure(Structure):
         above, below = gaps
         return ops.minimum(above, seen[0]), ops.minimum(below, self.backlog_max - seen[0])
 
-    def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+    def plans(self, low: Number, high: Number) -> tuple[int, ...]:  # noqa: ARG002
         """With unlimited energy `clear` allows all that the prior does."""
         return (1,) if high == math.inf else (0, 1)
 
@@ -417,7 +427,7 @@ class InferenceStructure(Structure):
         """(e,)."""
         return (zero,)
 
-    def read(self, observation: Any) -> Numbers:
+    def read(self, observation: Observation) -> Numbers:
         """(x, mu, renewables) of an observation (mu, e_h, a, x, ...)."""
         return observation[3], observation[0], observation[1]
 
@@ -443,7 +453,7 @@ class InferenceStructure(Structure):
         """The prior's battery holds no more than its capacity."""
         return (ops.minimum(gaps[0], self.capacity - seen[0]),)
 
-    def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+    def plans(self, low: Number, high: Number) -> tuple[int, ...]:  # noqa: ARG002
         """Where nothing has to run, `idle` allows all that the prior does."""
         return (1,) if low <= 0.0 else (0,)
 
