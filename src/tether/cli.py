@@ -299,7 +299,7 @@ def reproduce_theory(
     from typing import cast, get_args
 
     from tether.certificates import Rule
-    from tether.experiments import figures, output
+    from tether.experiments import figures, output, theory_figures
     from tether.experiments import theory as experiment
     from tether.experiments.report import section_of
     from tether.learn.planning import Resolution
@@ -332,8 +332,8 @@ def reproduce_theory(
     for table in study.tables():
         console.print(table)
     for name, figure in (
-        ("learning", experiment.learning_figure(study)),
-        ("bounds", experiment.bounds_figure(study)),
+        ("learning", theory_figures.learning_figure(study)),
+        ("bounds", theory_figures.bounds_figure(study)),
     ):
         for suffix in (".png", ".svg"):
             figures.save(figure, folder / (name + suffix))

@@ -46,11 +46,26 @@ def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_
     assert results["unguarded_violation_rate"] > 0.0
     for name in ("zero violations", "both bounds hold at every (lam, b)", "regret to pi-star falls to zero"):
         assert results["met"][name]
+    for row in settings.values():
+        learning, both = row["learning_regrets"], row["combined_regrets"]
+        assert all(bound > regret >= more for bound, regret, more in zip(row["combined_bounds"], both, learning))
+        assert 0 < row["eluder"][0] <= row["eluder"][1]
+        assert max(row["settled"]) <= 60
+    tight, loose = settings[0.3, 0.2], settings[9.0, 0.2]
+    assert tight["feature_range"] < loose["feature_range"]
+    assert np.mean(tight["combined_regrets"]) > 60 * 0.05
+    assert results["initial"] == [0.5, 1.5]
+    assert len(results["convergence"]) == 4
     assert results["scale"] == pytest.approx(results["beta"] / results["printed_beta"])
     assert len(results["curves"]["optimistic"]["regret"]) == 60
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         "bounds.png", "bounds.svg", "learning.png", "learning.svg", "results.json",
     ]  # fmt: skip
+
+
+def test_a_seed_has_settled_when_no_later_episode_is_far():
+    lost = np.array([[3.0, 0.0, 2.0, 0.5], [0.1, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 2.0]])
+    assert experiment.settled(lost, np.full(lost.shape, 1.0)) == [3, 0, 4]
 
 
 def test_the_slope_of_a_power_law_is_its_power():
