@@ -113,7 +113,11 @@ def reproduce_system(
         bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with real data; embedded data without it.")
+        Path | None,
+        typer.Option(
+            help="Episode file (.npz, as `tether data build` makes it), or folder with the authors' carbon windows or "
+            "the BLOOM series; embedded data without it."
+        ),
     ] = None,
     paper: Annotated[
         Path | None,
@@ -471,22 +475,26 @@ def _measure(title: str, out: Path, measurements: Iterator[Measurement]) -> None
 
 @data_cli.app.command("calibration")
 def data_calibration(
-    data: Annotated[Path, typer.Option(help="Folder with the authors' carbon data (.mat).")],
+    data: Annotated[
+        Path, typer.Option(help="Folder with the authors' carbon data (.mat), or episode file (.npz).")
+    ],
     out: Out = Path("out/calibration"),
     seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
     seed: Seed = 0,
 ) -> None:
-    """Compare the synthetic carbon data with the authors' test windows.
+    """Compare the synthetic carbon data with the authors' test windows, or with your own.
 
-    Level, spread and autocorrelation of demand and renewables, and the prior's reward and costs, of the authors' data
-    and of as many synthetic windows for each seed. Writes `results.json` and `calibration.png`.
+    Level, spread and autocorrelation of demand and renewables, and the prior's reward and costs, of the real test
+    windows and of as many synthetic ones for each seed. Windows must slide by one hour. Writes `results.json` and
+    `calibration.png`.
     """
-    from tether.data import load_carbon
     from tether.experiments import figures, output
     from tether.experiments.calibration import calibrate
+    from tether.experiments.learners import load_system
 
     folder = output.prepare_folder(out)
-    calibration = calibrate(load_carbon(data, "test"), list(range(seed, seed + seeds)))
+    real = load_system("carbon", data, 1, seed, held_out=False).test
+    calibration = calibrate(real, list(range(seed, seed + seeds)))
     console.print(calibration.table())
     figures.save(calibration.figure, folder / "calibration.png")
     results = {
