@@ -254,10 +254,12 @@ def reproduce_published(
 ) -> None:
     """Play the authors' networks through our guard, and compare with every number that they published.
 
-    Rule `released`, their constants, their 1416 test windows. Nothing here is random: the seed is of no consequence.
+    Rule `released`, their constants, their 1416 test windows. Then, at lam = 2 and b = 2, what follows from numbers
+    that the paper does not print or prints otherwise: the constant `carried`, the largest backlog, two weights of the
+    reward. Nothing here is random: the seed is of no consequence.
     """
     from tether.experiments import output
-    from tether.experiments.published import play_published, published_table
+    from tether.experiments.published import choices_table, play_choices, play_published, published_table
 
     folder = output.prepare_folder(out)
     with _progress() as progress:
@@ -265,9 +267,11 @@ def reproduce_published(
         rows = play_published(
             paper, data, report=lambda done, total: progress.update(task, completed=done, total=total)
         )
-    console.print(published_table(rows))
+        choices = play_choices(paper, data)
+    console.print(published_table(rows), choices_table(choices))
     results = {
         "rows": [asdict(row) | {"agrees": row.agrees} for row in rows],
+        "choices": [asdict(choice) for choice in choices],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }
     output.write_json(folder / "results.json", results)

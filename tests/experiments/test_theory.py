@@ -37,7 +37,9 @@ def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_
     ):
         assert word in out
     results = json.loads((tmp_path / "results.json").read_text())
-    assert [row["variant"] for row in results["variants"]] == ["optimistic", "certainty-equivalent", "random"]
+    assert [row["variant"] for row in results["variants"]] == [
+        "optimistic", "certainty-equivalent", "counting", "random",
+    ]  # fmt: skip
     settings = {(row["lam"], row["b"]): row for row in results["settings"]}
     assert set(settings) == {(0.3, 0.2), (9.0, 0.2), (0.3, 9.0)}
     assert all(row["holds"] for row in settings.values())

@@ -25,7 +25,7 @@ def learnt():
         variant: optimistic.learn(
             guarded(), THETA, EPISODES, [0, 1], variant=variant, beta=BETA, surface=surface()
         )
-        for variant in ("optimistic", "certainty-equivalent", "random")
+        for variant in ("optimistic", "certainty-equivalent", "counting", "random")
     }
 
 
@@ -163,6 +163,19 @@ def test_theta_hat_is_the_regression_on_what_was_seen_and_the_first_is_the_centr
     assert np.abs(late - THETA).max() < 0.25
 
 
+def test_counting_fits_the_shares_of_the_functions_that_were_drawn(learnt):
+    system = EXAMPLE.system
+    drawn = system.draw(THETA, 0, (EPISODES, 3))[:-1]
+    shares = np.bincount(drawn.ravel(), minlength=4) / drawn.size
+    fitted = system.mixture @ learnt["counting"].estimates[0, -1]
+    best = system.mixture @ optimistic.fit_theta(system.mixture, shares)
+    assert fitted == pytest.approx(best, abs=1e-6)
+    assert (learnt["counting"].estimates[:, -1] != learnt["optimistic"].estimates[:, -1]).any()
+    assert optimistic.counting_radius(3, 0.1) == pytest.approx(
+        0.5 * 4.605170
+    )  # chi^2 with 2 degrees of freedom
+
+
 def test_the_noise_that_is_met_was_foreseen(learnt):
     assert learnt["optimistic"].largest_spread <= float(surface().noise_range) * 1.05
 
@@ -178,7 +191,10 @@ def test_the_same_seed_learns_the_same_whatever_the_other_seeds_are(learnt):
     ("changes", "message"),
     [
         ({"theta": [0.5, 0.5, 0.5]}, "theta must be on the simplex"),
-        ({"variant": "greedy"}, "variant must be one of 'optimistic', 'certainty-equivalent', 'random'"),
+        (
+            {"variant": "greedy"},
+            "variant must be one of 'optimistic', 'certainty-equivalent', 'counting', 'random'",
+        ),
         ({"beta": 0.0}, "beta must be greater than 0"),
         ({"episodes": 0}, "episodes must be at least 1"),
         ({"problem": None}, "prepare the problem with a certificate"),

@@ -255,7 +255,7 @@ class _Learning:
                 "seed": seed,
                 "episodes": len(seen.violations) * len(self.system.train),
                 "violation_rate": float(np.mean(seen.violations[:, s, n])),
-                "worst_relative_margin": float(np.min(seen.margins[:, s, n])),
+                "worst_margin": float(np.min(seen.margins[:, s, n])),
             }
             for s, (lam, b) in enumerate(training.settings)
             for n, seed in enumerate(training.seeds)

@@ -83,6 +83,7 @@ def theory_study(
     problem, surface, beta, printed_beta, optimal, learning = main
     learnings = [learning]
     for variant in get_args(Variant)[1:]:
+        radius = optimistic.counting_radius(system.dimension, delta) if variant == "counting" else beta
         learnings.append(
             optimistic.learn(
                 problem,
@@ -90,7 +91,7 @@ def theory_study(
                 episodes,
                 seeds,
                 variant=variant,
-                beta=beta,
+                beta=radius,
                 surface=surface,
                 report=progress,
             )

@@ -11,6 +11,7 @@ from tether.experiments.theory_tables import TheoryStudy
 COLORS: dict[str, str] = {
     "optimistic": figures.BLUE,
     "certainty-equivalent": figures.GREEN,
+    "counting": figures.PURPLE,
     "random": figures.ORANGE,
 }
 

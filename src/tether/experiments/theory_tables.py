@@ -193,7 +193,7 @@ class TheoryStudy:
             table.add_row(
                 row.variant,
                 f"{row.slope:.2f}/{max(row.slopes):.2f}",
-                f"{np.mean(row.regrets):.4g}/{max(row.regrets):.4g}",
+                f"{np.mean(row.regrets):.1f}/{max(row.regrets):.1f}",
                 f"{100.0 * np.mean(row.final_gaps):.2f}/{100.0 * max(row.final_gaps):.2f}",
                 f"{row.coverage:.1%}",
                 f"{row.violation_rate:.1%}",
@@ -230,7 +230,7 @@ class TheoryStudy:
             table.add_row(
                 f"{row.lam:g}",
                 f"{row.b:g}",
-                f"{np.mean(row.combined_regrets) - np.mean(row.learning_regrets):.0f}",
+                f"{abs(np.mean(row.combined_regrets) - np.mean(row.learning_regrets)):.0f}",
                 _mean_and_worst(row.learning_regrets),
                 _mean_and_worst(row.combined_regrets),
                 f"{min(row.combined_bounds):.4g}",
@@ -244,8 +244,7 @@ class TheoryStudy:
             ("lam", "b", "L", "d_Q", "PReg(K)", f"to {NEAR:.0%}", f"to {NEAR_OF_GAIN:.0%} of gain", "slope"),
         )
         table.caption = (
-            f"to: episodes until all are within {NEAR:.0%} of V_circ, or {NEAR_OF_GAIN:.0%} of V_circ - V_prior; "
-            + "; ".join(self.convergence)
+            f"episodes until all are within {NEAR:.0%} of V_circ, or {NEAR_OF_GAIN:.0%} of V_circ - V_prior"
         )
         for row in self.settings:
             numbers = (row.learning_regrets, row.settled, row.settled_of_gain)
@@ -260,19 +259,18 @@ class TheoryStudy:
         return table
 
     @property
-    def convergence(self) -> list[str]:
-        """Whether the least freedom converges faster than the most, counted over the seeds."""
-        words = []
+    def convergence(self) -> dict[str, str]:
+        """In how many seeds the least freedom is near pi-circ before the most freedom is."""
+        counts = {}
         for rows, name in zip(self.lines(), ("lam", "b"), strict=True):
-            for field, what in (
+            ends = " before ".join(f"{getattr(row, name):g}" for row in (rows[0], rows[-1]))
+            for field, near in (
                 ("settled", f"{NEAR:.0%}"),
                 ("settled_of_gain", f"{NEAR_OF_GAIN:.0%} of gain"),
             ):
                 least, most = (np.array(getattr(row, field)) for row in (rows[0], rows[-1]))
-                ends = [getattr(row, name) for row in (rows[0], rows[-1])]
-                faster = f"{int(np.sum(least < most))} of {len(least)} seeds"
-                words.append(f"{name} = {ends[0]:g} before {ends[1]:g} to {what}: {faster}")
-        return words
+                counts[f"{name} = {ends} within {near}"] = f"{np.sum(least < most)} of {len(least)} seeds"
+        return counts
 
     def _summary_table(self) -> Table:
         table = _table("Numbers behind it", ("what", "value"))
@@ -292,6 +290,7 @@ class TheoryStudy:
             ("grid error of V_circ", f"{grid['circ_error']:.2%}"),
             ("pi-star unguarded breaks the promise", f"{self.unguarded_violation_rate:.1%} of the time"),
             ("optimism gap, largest found", f"{self.optimism_gap:.2g} in {self.optimism_gap_places} places"),
+            *self.convergence.items(),
             *((name, "[green]met" if met else "[red]missed") for name, met in self.met.items()),
         ]
         for name, value in rows:

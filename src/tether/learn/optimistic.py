@@ -32,7 +32,7 @@ from tether.learn.planning import (
     play_episode,
 )
 
-Variant = Literal["optimistic", "certainty-equivalent", "random"]
+Variant = Literal["optimistic", "certainty-equivalent", "counting", "random"]
 
 
 # Value-targeted regression, the confidence set, and the optimistic choice in it.
@@ -156,6 +156,14 @@ def ellipsoid_radius(noise_range: float, dimension: int, delta: float) -> float:
     episode, asymptotically, if not in all of them at once as the printed radius does.
     """
     return 0.25 * noise_range**2 * float(chdtri(max(dimension - 1, 1), delta))
+
+
+def counting_radius(dimension: int, delta: float) -> float:
+    """The same for `variant="counting"`, whose noise is the difference of two distributions over the functions.
+
+    Its covariance diag(g) - g g' has no eigenvalue above 1/2, in the place of noise_range^2 / 4.
+    """
+    return ellipsoid_radius(math.sqrt(2.0), dimension, delta)
 
 
 def value_range(problem: Problem) -> float:
@@ -371,9 +379,12 @@ def learn(
         theta: [d] what nature draws with; the algorithm does not see it.
         episodes: K.
         seeds: Each has its own draws, the same for every variant.
-        variant: `"optimistic"`, Algorithm 2; `"certainty-equivalent"`, plans for theta-hat; `"random"`, proposes
-            uniformly random actions to the guard and fits theta-hat to what comes.
-        beta: Squared radius of the confidence set, `scale * confidence_radius(...)`.
+        variant: `"optimistic"`, Algorithm 2; `"certainty-equivalent"`, plans for theta-hat; `"counting"`, optimistic,
+            but fits theta-hat to which functions were drawn, and not to values, as the deep learner does
+            (`tether.learn.model`); `"random"`, proposes uniformly random actions to the guard and fits theta-hat to
+            what comes.
+        beta: Squared radius of the confidence set, `scale * confidence_radius(...)`; for `"counting"` in the units of
+            its own sum, `counting_radius(...)`.
         surface: From `make_surface`; made here if it is None.
         report: Called with the number of episodes done, after every piece of work.
     """
@@ -399,7 +410,13 @@ def learn(
     pieces: list[Any] = []
     with jax.enable_x64(True):
         # One program serves every variant: what tells them apart is data.
-        numbers = (jnp.asarray(true), jnp.asarray(beta, dtype=float), jnp.asarray(variant == "optimistic"))
+        hopeful = jnp.asarray(variant in ("optimistic", "counting"))
+        numbers = (
+            jnp.asarray(true),
+            jnp.asarray(beta, dtype=float),
+            hopeful,
+            jnp.asarray(variant == "counting"),
+        )
         knowledge = _Knowledge(
             jnp.zeros((len(seeds), dimension, dimension)), jnp.zeros((len(seeds), dimension))
         )
@@ -427,12 +444,13 @@ def _learn_piece(problem: Problem, surface: Surface, numbers: Any, knowledge: An
     Args:
         problem: The problem.
         surface: The value at the start as a function of theta.
-        numbers: The true theta, beta, and whether to be optimistic.
+        numbers: The true theta, beta, whether to be optimistic, and whether to count draws instead of targeting values.
         knowledge: The regression's sums before the first of these episodes.
         episodes: [K, S] and [K, S, H] what nature draws: the initial state and each round's transition function; and
             [K, S, H] indices of random proposals, -1 for greedy ones.
     """
-    true, beta, hopeful = numbers
+    true, beta, hopeful, counting = numbers
+    mixture = jnp.asarray(problem.system.mixture)
 
     def one_episode(known: _Knowledge, now: Any) -> tuple[_Knowledge, dict[str, Any]]:
         # Line 3: the initial state is seen.
@@ -451,8 +469,11 @@ def _learn_piece(problem: Problem, surface: Surface, numbers: Any, knowledge: An
         play_each: Any = jax.vmap(functools.partial(play_episode, problem))
         played = play_each(values, chosen, first, drawn, random)
         # Line 10: the regression's sums.
-        gram = known.gram + jnp.einsum("shi,shj->sij", played.features, played.features)
-        moment = known.moment + jnp.einsum("shi,sh->si", played.features, played.target)
+        gram = jnp.einsum("shi,shj->sij", played.features, played.features)
+        moment = jnp.einsum("shi,sh->si", played.features, played.target)
+        # Counting: E[which function was drawn] = phi theta, an equation for each function in each round.
+        gram = known.gram + jnp.where(counting, drawn.shape[1] * mixture.T @ mixture, gram)
+        moment = known.moment + jnp.where(counting, jnp.sum(mixture[drawn], axis=1), moment)
         error, seeds = true - estimates, jnp.arange(len(estimates))
         seen = {
             "greedy_values": evaluate_policy(problem, planned.greedy, true)[first, seeds],
