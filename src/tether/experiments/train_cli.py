@@ -87,6 +87,12 @@ def command(
     explore: Annotated[
         int | None, typer.Option(help="Online: episodes to play; the paper's number by default.", min=1)
     ] = None,
+    optimism: Annotated[
+        float,
+        typer.Option(
+            help="Online: factor on the confidence set of the fitted model; 0 believes the estimate.", min=0.0
+        ),
+    ] = 1.0,
     episodes: Annotated[int, typer.Option(help="Synthetic training episodes.", min=1)] = 2136,
     data: Data = None,
     paper: Annotated[
@@ -137,6 +143,7 @@ def command(
         episodes=explore or learners.EPISODES[system],
         width=width or learners.WIDTHS[system],
         head=cast(Head, head),
+        optimism=optimism,
     )
     known = _published_rewards(paper) if paper is not None else {}
     folder = output.prepare_folder(out)
@@ -168,6 +175,7 @@ def command(
         "rule": rule,
         "inputs": shown,
         "head": head,
+        "optimism": optimism,
         "without": removed,
         "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
         "violations_in_training": {
