@@ -193,6 +193,7 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("train", "carbon", "--methods", "sac"), "--methods must be one of"),
         (("train", "carbon", "--mode", "both"), "--mode must be one of"),
         (("train", "carbon", "--lams", "1;2"), "--lams must be numbers separated by commas, got '1;2'"),
+        (("train", "carbon", "--optimism", "-1"), "Invalid value for '--optimism'"),
         (("train", "cooling", "--data", "."), "--data for cooling must be an episode file (.npz)"),
         (("reproduce", "coal"), "No such command 'coal'"),
         (("bench", "guard", "--repetitions", "x"), "Invalid value for '--repetitions'"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -52,99 +54,178 @@ def theory_study(
         example: The system.
         report: Called with (pieces done, pieces in all).
     """
-    example = CarbonMixture() if example is None else example
-    resolution = Resolution() if resolution is None else resolution
-    system, theta, seeds = example.system, example.theta, list(seeds)
+    plan = _Plan(
+        example or CarbonMixture(),
+        resolution or Resolution(),
+        rule,
+        episodes,
+        list(seeds),
+        delta,
+        scale,
+        lattice,
+    )
     settings = sorted({(lam, b), *((each, b) for each in lams), *((lam, each) for each in bs)})
-    total = (len(settings) + len(get_args(Variant)) - 1) * episodes + 2
-    done = 0
+    return _run(plan, lam, b, settings, factors, report)
 
-    def progress(episode: int) -> None:
-        report(done + episode, total)
 
-    report(0, total)
-    star = theory.solve_unconstrained(system, theta, resolution)
-    # With no slack at all every proposal becomes the prior's action.
-    strict = planning.prepare(system, example.certificate(0.0, 0.0, rule), resolution)
-    prior = planning.plan(strict, theta).starts[:, 0]
-    rows: list[SettingRow] = []
-    for each_lam, each_b in settings:
-        problem = planning.prepare(system, example.certificate(each_lam, each_b, rule), resolution)
-        surface = optimistic.make_surface(problem, lattice)
-        beta, printed_beta = _radii(problem, surface, episodes, delta, scale)
-        learning = optimistic.learn(
-            problem, theta, episodes, seeds, beta=beta, surface=surface, report=progress
-        )
-        done += episodes
-        optimal = planning.plan(problem, theta)
-        rows.append(_setting_row(star, prior, example, problem, surface, optimal, learning, delta))
-        if (each_lam, each_b) == (lam, b):
-            main = (problem, surface, beta, printed_beta, optimal, learning)
-    problem, surface, beta, printed_beta, optimal, learning = main
-    learnings = [learning]
-    for variant in get_args(Variant)[1:]:
-        radius = optimistic.counting_radius(system.dimension, delta) if variant == "counting" else beta
-        learnings.append(
-            optimistic.learn(
-                problem,
-                theta,
-                episodes,
-                seeds,
-                variant=variant,
-                beta=radius,
-                surface=surface,
-                report=progress,
-            )
-        )
-        done += episodes
-
-    places = [
-        (s, k)
-        for s in range(min(len(seeds), 2))
-        for k in sorted({0, episodes // 10, episodes // 2, episodes - 1})
-    ]
-    gaps = [
-        optimistic.optimism_gap(
-            problem,
-            learning.grams[at],
-            learning.estimates[at],
-            beta,
-            learning.chosen[at],
-            int(learning.firsts[at]),
-        )
-        for at in places
-    ]
+def _run(
+    plan: _Plan,
+    lam: float,
+    b: float,
+    settings: list[tuple[float, float]],
+    factors: Sequence[int],
+    report: Callable[[int, int], None],
+) -> TheoryStudy:
+    total = (len(settings) + len(get_args(Variant)) - 1) * plan.episodes + 2
+    progress = _Progress(report, total)
+    star = theory.solve_unconstrained(plan.system, plan.theta, plan.resolution)
+    prior = plan.prior_values()
+    solved = {each: plan.solve(*each, progress) for each in settings}
+    main = solved[lam, b]
+    learnings = [main.learning, *plan.learn_variants(main, progress)]
+    rows = [_setting_row(plan, star, prior, each) for each in solved.values()]
+    gaps = plan.optimism_gaps(main)
     report(total - 1, total)
-    unguarded = planning.play_every_draw(star.problem, star.plan, theta, theta)
-    verdict = audit(unguarded.run, unguarded.prior_costs, example.certificate(lam, b, rule).contract)
-    broken = float(unguarded.chances @ verdict.violations.any(axis=1))
-    grid = _grid_error(example, lam, b, rule, resolution, factors)
-    report(total, total)
-    return TheoryStudy(
+    found = TheoryStudy(
         lam=lam,
         b=b,
-        rule=rule,
-        episodes=episodes,
-        seeds=seeds,
-        delta=delta,
-        scale=beta / printed_beta,
-        beta=beta,
-        printed_beta=printed_beta,
-        noise_range=float(surface.noise_range),
-        largest_spread=learning.largest_spread,
-        value_range=optimistic.value_range(problem),
-        optimal=float(optimal.start[0]),
+        rule=plan.rule,
+        episodes=plan.episodes,
+        seeds=plan.seeds,
+        delta=plan.delta,
+        scale=main.beta / main.printed_beta,
+        beta=main.beta,
+        printed_beta=main.printed_beta,
+        noise_range=float(main.surface.noise_range),
+        largest_spread=main.learning.largest_spread,
+        value_range=optimistic.value_range(main.problem),
+        optimal=float(main.optimal.start[0]),
         unconstrained=float(star.plan.start[0]),
-        prior=float(system.initial_chances @ prior),
-        initial=system.initial.tolist(),
-        unguarded_violation_rate=broken,
+        prior=float(plan.system.initial_chances @ prior),
+        initial=plan.system.initial.tolist(),
+        unguarded_violation_rate=plan.broken_unguarded(star, lam, b),
         optimism_gap=max(gaps),
         optimism_gap_places=len(gaps),
-        grid=grid,
-        variants=[_learning_row(each, problem, optimal) for each in learnings],
+        grid=_grid_error(plan, lam, b, factors),
+        variants=[_learning_row(each, main) for each in learnings],
         settings=rows,
-        curves={each.variant: _curves(each, optimal) for each in learnings},
+        curves={each.variant: _curves(each, main.optimal) for each in learnings},
     )
+    report(total, total)
+    return found
+
+
+class _Progress:
+    """Adds up the episodes of one learning after the other."""
+
+    def __init__(self, report: Callable[[int, int], None], total: int) -> None:
+        self._report, self._total, self._before = report, total, 0
+        report(0, total)
+
+    def __call__(self, episode: int) -> None:
+        self._report(self._before + episode, self._total)
+
+    def finished(self, episodes: int) -> None:
+        self._before += episodes
+
+
+class _Solved(NamedTuple):
+    """One contract: the problem, its optimum, and what the optimistic learner did."""
+
+    problem: Problem
+    surface: optimistic.Surface
+    beta: float
+    printed_beta: float
+    optimal: planning.Plan
+    learning: Learning
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What all contracts of a study share."""
+
+    example: CarbonMixture
+    resolution: Resolution
+    rule: Rule
+    episodes: int
+    seeds: list[int]
+    delta: float
+    scale: float | None
+    lattice: int
+
+    @property
+    def system(self) -> planning.MixtureSystem:
+        return self.example.system
+
+    @property
+    def theta(self) -> Floats:
+        return np.asarray(self.example.theta)
+
+    def prepare(self, lam: float, b: float) -> Problem:
+        return planning.prepare(self.system, self.example.certificate(lam, b, self.rule), self.resolution)
+
+    def prior_values(self) -> Floats:
+        """[I] of the prior: with no slack at all every proposal becomes its action."""
+        return np.asarray(planning.plan(self.prepare(0.0, 0.0), self.theta).starts[:, 0])
+
+    def solve(self, lam: float, b: float, progress: _Progress) -> _Solved:
+        problem = self.prepare(lam, b)
+        surface = optimistic.make_surface(problem, self.lattice)
+        beta, printed_beta = _radii(problem, surface, self.episodes, self.delta, self.scale)
+        learning = self._learn(problem, surface, beta, "optimistic", progress)
+        return _Solved(problem, surface, beta, printed_beta, planning.plan(problem, self.theta), learning)
+
+    def learn_variants(self, main: _Solved, progress: _Progress) -> list[Learning]:
+        """Every variant but the optimistic one."""
+        radii = dict.fromkeys(get_args(Variant)[1:], main.beta)
+        radii["counting"] = optimistic.counting_radius(self.system.dimension, self.delta)
+        return [
+            self._learn(main.problem, main.surface, beta, variant, progress)
+            for variant, beta in radii.items()
+        ]
+
+    def _learn(
+        self,
+        problem: Problem,
+        surface: optimistic.Surface,
+        beta: float,
+        variant: Variant,
+        progress: _Progress,
+    ) -> Learning:
+        learning = optimistic.learn(
+            problem,
+            self.theta,
+            self.episodes,
+            self.seeds,
+            variant=variant,
+            beta=beta,
+            surface=surface,
+            report=progress,
+        )
+        progress.finished(self.episodes)
+        return learning
+
+    def optimism_gaps(self, main: _Solved) -> list[float]:
+        """What a dense search of the confidence set finds above the chosen theta, in some places of two seeds."""
+        learning, ks = main.learning, {0, self.episodes // 10, self.episodes // 2, self.episodes - 1}
+        return [
+            optimistic.optimism_gap(
+                main.problem,
+                learning.grams[at],
+                learning.estimates[at],
+                main.beta,
+                learning.chosen[at],
+                int(learning.firsts[at]),
+            )
+            for at in itertools.product(range(min(len(self.seeds), 2)), sorted(ks))
+        ]
+
+    def broken_unguarded(self, star: theory.Unconstrained, lam: float, b: float) -> float:
+        """Probability that pi-star, unguarded, breaks the promise."""
+        played = planning.play_every_draw(star.problem, star.plan, self.theta, self.theta)
+        contract = self.example.certificate(lam, b, self.rule).contract
+        verdict = audit(played.run, played.prior_costs, contract)
+        return float(played.chances @ verdict.violations.any(axis=1))
 
 
 def _radii(
@@ -173,34 +254,25 @@ def _violations(problem: Problem, learning: Learning) -> tuple[float, float]:
     return verdict.violation_rate, verdict.worst_margin
 
 
-def _setting_row(
-    star: theory.Unconstrained,
-    prior: Floats,
-    example: CarbonMixture,
-    problem: Problem,
-    surface: optimistic.Surface,
-    optimal: planning.Plan,
-    learning: Learning,
-    delta: float,
-) -> SettingRow:
+def _setting_row(plan: _Plan, star: theory.Unconstrained, prior: Floats, solved: _Solved) -> SettingRow:
     """Both theorems at one (lam, b); `prior` [I] is what the prior is worth from each initial state."""
+    problem, surface, _, _, optimal, learning = solved
     assert problem.certificate is not None
-    contract = problem.certificate.contract
-    certificate = example.certificate(float(contract.lam), float(contract.b), problem.certificate.rule)
-    theta, system = example.theta, problem.system
+    lam, b = (float(each) for each in (problem.certificate.contract.lam, problem.certificate.contract.b))
+    certificate = plan.example.certificate(lam, b, plan.rule)
+    theta, system, episodes = plan.theta, plan.system, plan.episodes
     cost = theory.promise_cost(star, certificate)
     played = planning.play_every_draw(problem, optimal, theta, theta)
     verdict = audit(played.run, played.prior_costs, certificate.contract)
-    episodes = learning.values.shape[1]
-    sizes = (optimistic.value_range(problem), system.horizon, system.dimension, episodes, delta)
+    sizes = (optimistic.value_range(problem), system.horizon, system.dimension, episodes, plan.delta)
     lost, began = _lost(learning, optimal), learning.firsts
     used_bound = theory.regret_bound(*sizes, beta=learning.beta, form="corrected")
     near = NEAR * np.abs(optimal.starts[began, 0])
     near_of_gain = NEAR_OF_GAIN * (optimal.starts[:, 0] - prior)[began]
     epsilon, reach = 1.0 / (episodes * system.horizon), float(surface.noise_range)
     return SettingRow(
-        lam=certificate.contract.lam,
-        b=certificate.contract.b,
+        lam=lam,
+        b=b,
         regret=star.value - played.value,
         grid_regret=float(star.plan.start[0] - optimal.start[0]),
         projected=cost.projected,
@@ -224,7 +296,7 @@ def _setting_row(
         violation_rate=_violations(problem, learning)[0],
         every_draw_violation_rate=verdict.violation_rate,
         used_bound=used_bound,
-        printed_regret=_printed_regret(problem, surface, optimal, theta, learning, sizes),
+        printed_regret=_printed_regret(plan, solved, sizes),
         printed_bound=theory.regret_bound(*sizes),
         corrected_bound=theory.regret_bound(*sizes, form="corrected"),
     )
@@ -241,24 +313,17 @@ def settled(lost: Floats, near: Floats) -> list[int]:
     return [int(np.flatnonzero(each)[-1]) + 1 if each.any() else 0 for each in late]
 
 
-def _printed_regret(
-    problem: Problem,
-    surface: optimistic.Surface,
-    optimal: planning.Plan,
-    theta: Floats,
-    learning: Learning,
-    sizes: Any,
-) -> float:
+def _printed_regret(plan: _Plan, solved: _Solved, sizes: Any) -> float:
     """PReg(K) with the printed beta; the greatest of the seeds, whose initial states are those of `learning`.
 
     Each of the KH terms of the set's sum is at most the square of the noise's range. While twice that range leaves the
     sum below beta no theta is ever excluded, every episode plans for the best theta of its initial state, and its
     regret is that of this plan. That is so for thousands of episodes; beyond them it is played.
     """
-    _, horizon, _, episodes, _ = sizes
-    beta, seeds = optimistic.confidence_radius(*sizes), learning.seeds
-    if episodes * horizon * (2.0 * float(surface.noise_range)) ** 2 > beta:
-        played = optimistic.learn(problem, theta, episodes, seeds, beta=beta, surface=surface)
+    problem, surface, _, _, optimal, learning = solved
+    theta, beta = plan.theta, optimistic.confidence_radius(*sizes)
+    if plan.episodes * plan.system.horizon * (2.0 * float(surface.noise_range)) ** 2 > beta:
+        played = optimistic.learn(problem, theta, plan.episodes, plan.seeds, beta=beta, surface=surface)
         return float(_lost(played, optimal).sum(axis=1).max())
     best = np.asarray(surface.points)[np.argmax(np.asarray(surface.values), axis=1)]
     earned = np.diagonal(planning.evaluate(problem, planning.plan(problem, best), theta))
@@ -273,9 +338,9 @@ def _curves(learning: Learning, optimal: planning.Plan) -> dict[str, Floats]:
     }
 
 
-def _learning_row(learning: Learning, problem: Problem, optimal: planning.Plan) -> LearningRow:
-    curves = _curves(learning, optimal)
-    rate, margin = _violations(problem, learning)
+def _learning_row(learning: Learning, main: _Solved) -> LearningRow:
+    curves = _curves(learning, main.optimal)
+    rate, margin = _violations(main.problem, learning)
     return LearningRow(
         variant=learning.variant,
         slope=log_log_slope(curves["regret"].mean(axis=0)),
@@ -295,18 +360,16 @@ def log_log_slope(curve: Floats) -> float:
     return float(np.polyfit(np.log(k[last]), np.log(np.maximum(curve[last], 1e-12)), 1)[0])
 
 
-def _grid_error(
-    example: CarbonMixture, lam: float, b: float, rule: Rule, resolution: Resolution, factors: Sequence[int]
-) -> dict[str, Any]:
+def _grid_error(plan: _Plan, lam: float, b: float, factors: Sequence[int]) -> dict[str, Any]:
     """V_circ and V* on finer grids, and what the plans earn on the continuous system over every draw."""
-    system, theta = example.system, example.theta
+    system, theta = plan.system, plan.theta
     circ, played, star = [], [], []
     for factor in factors:
-        finer = resolution.refined(factor)
-        problem = planning.prepare(system, example.certificate(lam, b, rule), finer)
-        plan = planning.plan(problem, theta)
-        circ.append(float(plan.start[0]))
-        played.append(planning.play_every_draw(problem, plan, theta, theta).value)
+        finer = plan.resolution.refined(factor)
+        problem = planning.prepare(system, plan.example.certificate(lam, b, plan.rule), finer)
+        best = planning.plan(problem, theta)
+        circ.append(float(best.start[0]))
+        played.append(planning.play_every_draw(problem, best, theta, theta).value)
         star.append(float(planning.plan(planning.prepare(system, None, finer), theta).start[0]))
     return {
         "factors": list(factors),

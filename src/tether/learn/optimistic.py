@@ -327,7 +327,6 @@ class Learning:
     variant: Variant
     beta: float
     """Squared radius of the confidence set."""
-    seeds: list[int]
     firsts: NDArray[np.int64]
     """[S, K] index of the initial state that nature drew."""
     values: Floats
@@ -389,15 +388,7 @@ def learn(
         report: Called with the number of episodes done, after every piece of work.
     """
     true = problem.system.check_theta(theta)
-    _validate.choice("variant", variant, get_args(Variant))
-    _validate.count("episodes", episodes)
-    _validate.number("beta", beta, above=0.0)
-    if problem.certificate is None:
-        raise ValueError("Algorithm 2 plays through the guard; prepare the problem with a certificate")
-    if problem.system.dimension > 12:
-        raise ValueError(
-            f"theta may have at most 12 entries (every support is tried), got {problem.system.dimension}"
-        )
+    _check_learning(problem, episodes, variant, beta)
     surface = make_surface(problem) if surface is None else surface
     seeds = [_validate.count("seed", seed, minimum=0) for seed in seeds]
     horizon, dimension = problem.system.horizon, problem.system.dimension
@@ -434,7 +425,19 @@ def learn(
     greedy_values, began = gathered.pop("greedy_values"), firsts[:episodes].T
     values = uniform[began] if variant == "random" else greedy_values
     spread = float(gathered.pop("spread").max())
-    return Learning(variant, beta, seeds, began, values, greedy_values, largest_spread=spread, **gathered)
+    return Learning(variant, beta, began, values, greedy_values, largest_spread=spread, **gathered)
+
+
+def _check_learning(problem: Problem, episodes: int, variant: str, beta: float) -> None:
+    _validate.choice("variant", variant, get_args(Variant))
+    _validate.count("episodes", episodes)
+    _validate.number("beta", beta, above=0.0)
+    if problem.certificate is None:
+        raise ValueError("Algorithm 2 plays through the guard; prepare the problem with a certificate")
+    if problem.system.dimension > 12:
+        raise ValueError(
+            f"theta may have at most 12 entries (every support is tried), got {problem.system.dimension}"
+        )
 
 
 @eqx.filter_jit
