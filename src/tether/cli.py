@@ -259,7 +259,8 @@ def reproduce_published(
     reward. Nothing here is random: the seed is of no consequence.
     """
     from tether.experiments import output
-    from tether.experiments.published import choices_table, play_choices, play_published, published_table
+    from tether.experiments.choices import choices_table, play_choices
+    from tether.experiments.published import play_published, published_table
 
     folder = output.prepare_folder(out)
     with _progress() as progress:
