@@ -12,8 +12,10 @@ from tether.learn.carbon_mixture import CarbonMixture
 from tether.learn.planning import MixtureSystem, Problem, Resolution
 
 GRID = Resolution(states=9, actions=5, surplus=9, memory=4)
-EXAMPLE = CarbonMixture(demand=(2.0, 1.5, 1.0), renewables=(0.0, 0.5, 5.0), kept=(0.2, 1.0))
-"""Three rounds, four transition functions, three kinds of hours."""
+EXAMPLE = CarbonMixture(
+    demand=(2.0, 1.5, 1.0), renewables=(0.0, 0.5, 5.0), kept=(0.2, 1.0), initial=(0.5, 1.5)
+)
+"""Three rounds, four transition functions, three kinds of hours, two initial states."""
 LAM, B = 0.6, 0.4
 THETA = np.array([0.8, 0.1, 0.1])
 """What nature draws with: hours in which the most optimistic model is wrong."""

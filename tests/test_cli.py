@@ -141,7 +141,17 @@ def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, sha
     code, out, err = run(monkeypatch, capsys, "reproduce", "published", *folders)
     assert code == 0, err
     assert "531.0365" in out
-    assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == 36
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["rows"]) == 36
+    earned = {
+        (row["choice"], row["value"].split(",")[0], row["policy"]): row["mean_reward"]
+        for row in results["choices"]
+    }
+    assert earned["carried", "2.875", "rl_acd"] == pytest.approx(511.12, abs=0.01)
+    assert earned["carried", "69.75", "rl_acd"] == pytest.approx(501.38, abs=0.01)
+    assert earned["largest backlog", "15", "acrl"] == earned["largest backlog", "none", "acrl"]
+    assert earned["revenue weight", "16", "rl"] == pytest.approx(568.890, abs=0.001)
+    assert "69.75, formula" in out
 
 
 @pytest.mark.needs_data
@@ -188,7 +198,8 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("train", "carbon", "--methods", "sac"), "--methods must be one of"),
         (("train", "carbon", "--mode", "both"), "--mode must be one of"),
         (("train", "carbon", "--lams", "1;2"), "--lams must be numbers separated by commas, got '1;2'"),
-        (("train", "cooling", "--data", "."), "the authors' carbon data, but the system is cooling"),
+        (("train", "carbon", "--optimism", "-1"), "Invalid value for '--optimism'"),
+        (("train", "cooling", "--data", "."), "--data for cooling must be an episode file (.npz)"),
         (("reproduce", "coal"), "No such command 'coal'"),
         (("bench", "guard", "--repetitions", "x"), "Invalid value for '--repetitions'"),
     ],

@@ -113,7 +113,11 @@ def reproduce_system(
         bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with real data; embedded data without it.")
+        Path | None,
+        typer.Option(
+            help="Episode file (.npz, as `tether data build` makes it), or folder with the authors' carbon windows or "
+            "the BLOOM series; embedded data without it."
+        ),
     ] = None,
     paper: Annotated[
         Path | None,
@@ -250,9 +254,12 @@ def reproduce_published(
 ) -> None:
     """Play the authors' networks through our guard, and compare with every number that they published.
 
-    Rule `released`, their constants, their 1416 test windows. Nothing here is random: the seed is of no consequence.
+    Rule `released`, their constants, their 1416 test windows. Then, at lam = 2 and b = 2, what follows from numbers
+    that the paper does not print or prints otherwise: the constant `carried`, the largest backlog, two weights of the
+    reward. Nothing here is random: the seed is of no consequence.
     """
     from tether.experiments import output
+    from tether.experiments.choices import choices_table, play_choices
     from tether.experiments.published import play_published, published_table
 
     folder = output.prepare_folder(out)
@@ -261,9 +268,11 @@ def reproduce_published(
         rows = play_published(
             paper, data, report=lambda done, total: progress.update(task, completed=done, total=total)
         )
-    console.print(published_table(rows))
+        choices = play_choices(paper, data)
+    console.print(published_table(rows), choices_table(choices))
     results = {
         "rows": [asdict(row) | {"agrees": row.agrees} for row in rows],
+        "choices": [asdict(choice) for choice in choices],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }
     output.write_json(folder / "results.json", results)
@@ -299,7 +308,7 @@ def reproduce_theory(
     from typing import cast, get_args
 
     from tether.certificates import Rule
-    from tether.experiments import figures, output
+    from tether.experiments import figures, output, theory_figures
     from tether.experiments import theory as experiment
     from tether.experiments.report import section_of
     from tether.learn.planning import Resolution
@@ -332,8 +341,8 @@ def reproduce_theory(
     for table in study.tables():
         console.print(table)
     for name, figure in (
-        ("learning", experiment.learning_figure(study)),
-        ("bounds", experiment.bounds_figure(study)),
+        ("learning", theory_figures.learning_figure(study)),
+        ("bounds", theory_figures.bounds_figure(study)),
     ):
         for suffix in (".png", ".svg"):
             figures.save(figure, folder / (name + suffix))
@@ -487,22 +496,26 @@ def _measure(title: str, out: Path, measurements: Iterator[Measurement]) -> None
 
 @data_cli.app.command("calibration")
 def data_calibration(
-    data: Annotated[Path, typer.Option(help="Folder with the authors' carbon data (.mat).")],
+    data: Annotated[
+        Path, typer.Option(help="Folder with the authors' carbon data (.mat), or episode file (.npz).")
+    ],
     out: Out = Path("out/calibration"),
     seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 5,
     seed: Seed = 0,
 ) -> None:
-    """Compare the synthetic carbon data with the authors' test windows.
+    """Compare the synthetic carbon data with the authors' test windows, or with your own.
 
-    Level, spread and autocorrelation of demand and renewables, and the prior's reward and costs, of the authors' data
-    and of as many synthetic windows for each seed. Writes `results.json` and `calibration.png`.
+    Level, spread and autocorrelation of demand and renewables, and the prior's reward and costs, of the real test
+    windows and of as many synthetic ones for each seed. Windows must slide by one hour. Writes `results.json` and
+    `calibration.png`.
     """
-    from tether.data import load_carbon
     from tether.experiments import figures, output
     from tether.experiments.calibration import calibrate
+    from tether.experiments.learners import load_system
 
     folder = output.prepare_folder(out)
-    calibration = calibrate(load_carbon(data, "test"), list(range(seed, seed + seeds)))
+    real = load_system("carbon", data, 1, seed, held_out=False).test
+    calibration = calibrate(real, list(range(seed, seed + seeds)))
     console.print(calibration.table())
     figures.save(calibration.figure, folder / "calibration.png")
     results = {

@@ -5,27 +5,48 @@ behind the guard pi-circ,
 
     V*(x_1) - V_circ(x_1) <= E sum_h L_{Q,h} [eta - (lam*eps + b + DeltaG_h) / Gamma_{h,h}]^+
 
-Its proof plays pi-perp, the projection of pi-star by rule `paper`; DeltaG_h = [R_{h-1}]^+ is what that play has gained,
-and the expectation is over its draws. (The printed Lemma has the two values in the wrong order.) The lemma that
-D_h >= lam*eps + b + DeltaG_h holds for the rules `paper` and `released`, not for `tight`, which may spend the earnings
-of later rounds early. The theorem holds for all three: whatever pi-perp plays is safe under the wider rules too, so
-that their optimal policies earn at least as much.
+Its proof plays pi-perp, the projection of pi-star by rule `paper`; DeltaG_h = [R_{h-1}]^+ is what that play has
+gained, and the expectation is over its draws. (The printed Lemma has the two values in the wrong order.) The lemma
+that D_h >= lam*eps + b + DeltaG_h holds for the rules `paper` and `released`, not for `tight`, which may spend the
+earnings of later rounds early. The theorem holds for all three: whatever pi-perp plays is safe under the wider rules
+too, so that their optimal policies earn at least as much.
 
-**Theorem 5.2** bounds what learning costs: with probability 1 - delta, for Vbar a bound on the value,
+**Theorem 5.2** bounds what learning costs: with probability 1 - delta, for Vbar a bound on the range of the values,
 
     PReg(K) <= 1 + d_Q H Vbar + 4 sqrt(d_Q beta_K K H) + H sqrt(2 K H log(1/delta))
 
-It is carried over from rewards in [0, 1], where the value is at most H, and in one place the H was not replaced: the
-martingale of the proof has steps of size Vbar, so the last term must be Vbar sqrt(2 K H log(2/delta)) (with half of
-delta for each of two events). In the others it was replaced by the product H Vbar where Vbar suffices: in the second
-term, and in beta, which is H^2 times larger than it need be. `regret_bound` computes the statement in both forms.
+It is carried over from rewards in [0, 1], where the value is at most H, and in two places that H was not turned into
+Vbar as it should. The martingale of the proof has differences within [-Vbar, Vbar], so that the last term must be
+Vbar sqrt(2 K H log(2/delta)) (with half of delta for each of two events). And beta has (Vbar H)^2 where Vbar^2 is
+enough: `optimistic.confidence_radius` has both, with the derivation. `regret_bound` computes both forms of the
+theorem.
+
+The second term is as printed in both, H included. G_k is frozen while episode k is played. Write w_{k,h} for the
+width of Q at (s_h, a_h, V_{h+1}) over G_k. If w_{k,h} > epsilon, two members of G_k differ there by more than
+epsilon; their squared differences over all *earlier episodes* sum to at most 4 beta, so that (s_h, a_h, V_{h+1})
+depends on fewer than 4 beta / epsilon^2 disjoint sequences of earlier episodes. But in any list of N points there is
+one that depends on at least N / d_Q - 1 disjoint sequences of points before it in the list, and at most H - 1 of
+these contain a point of its own episode. So at most (4 beta / epsilon^2 + H) d_Q of the K H widths exceed epsilon.
+Sorted, the t-th largest is then at most Vbar for t <= d_Q H and sqrt(4 d_Q beta / (t - d_Q H)) beyond, unless it is
+below 1/(K H), which sums to 1 + d_Q H Vbar + 4 sqrt(d_Q beta K H). With sets that are renewed after every round it
+would be 1 for H. The widths can reach it: where episode j < d_Q plays a new direction in all of its rounds, none of
+them is narrowed by the others.
+
+The first line of Algorithm 2, G_1 = {ghat_1}, is a set that misses the true g, and the *proof* needs g in every G_k:
+it fails for k = 1. The statement survives: one episode costs at most Vbar, and since V_{H+1} = 0 an episode has H - 1
+widths and not H, which leaves d_Q Vbar of the second term for it. Here G_1 is the whole simplex, and nothing needs
+mending.
+
+**Both together** bound Regret(K) = sum_k (V*(x_1^k) - V_k(x_1^k)), the regret to the optimal unconstrained policy, by
+the sum of Theorem 5.1 over the initial states that were drawn and Theorem 5.2. Both hold for each draw of the x_1^k,
+and so for their expectation.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -35,22 +56,55 @@ import numpy as np
 from tether import _validate
 from tether.certificates import LipschitzCertificate
 from tether.learn import optimistic, planning
+from tether.learn.optimistic import Form
 from tether.learn.planning import Floats, MixtureSystem, Problem, Resolution
 from tether.ops import jax_ops
 
-Form = Literal["printed", "corrected"]
 
-
-def eluder_dimension(value_range: float, dimension: int, epsilon: float) -> float:
+def eluder_dimension(feature_range: float, dimension: int, epsilon: float) -> float:
     """An upper bound on dim_E(Q, epsilon) of the linear-mixture class (Russo and Van Roy 2014, Proposition 6).
 
     Two members of the class differ by <features, theta - theta'>, and theta - theta' sums to 0: with the last
-    coordinate eliminated there are n = d - 1 features, each at most Vbar in size, and coordinates of norm at most 1:
-    dim_E <= 3 n e/(e-1) log(3 + 3 (2 sqrt(n) Vbar / epsilon)^2) + 1.
+    coordinate eliminated there are n = d - 1 features and coordinates of norm at most 1:
+    dim_E <= 3 n e/(e-1) log(3 + 3 (2 sqrt(n) L / epsilon)^2) + 1. The contract enters through L alone, and only through
+    its logarithm.
+
+    Args:
+        feature_range: L, by how much V(s') can differ between two transition functions; at most Vbar.
+        dimension: d, of theta.
+        epsilon: Reward units.
     """
     free = max(dimension - 1, 1)
-    spread = 2.0 * math.sqrt(free) * value_range / epsilon
+    spread = 2.0 * math.sqrt(free) * feature_range / epsilon
     return 3.0 * free * math.e / (math.e - 1.0) * math.log(3.0 + 3.0 * spread**2) + 1.0
+
+
+def independent_features(features: Any, epsilon: float) -> int:
+    """A lower bound on dim_E(Q, epsilon): the length of a sequence of independent ones of the `features` [N, d].
+
+    For one epsilon' >= epsilon, x is independent of x_1..x_t if some rho = theta - theta' has sum_i <x_i, rho>^2 <=
+    epsilon'^2 and |<x, rho>| > epsilon'. With the last coordinate eliminated every rho of norm 1/sqrt(n), n = d - 1, is
+    a difference of two thetas. So x' A^-1 x > 1 is enough, for A = n epsilon'^2 I + sum_i x_i x_i': the maximiser of
+    <x, rho> over rho' A rho <= epsilon'^2 is such a rho. Greedy: the next is always the one that is barely independent,
+    and the longest sequence of several epsilon' counts.
+    """
+    points = np.asarray(features, dtype=float)
+    points = points[:, :-1] - points[:, -1:]
+    free = points.shape[1]
+    if free == 0:
+        return 0
+    largest, longest = float(np.linalg.norm(points, axis=1).max()), 0
+    while largest > math.sqrt(free) * epsilon:
+        matrix, length = free * epsilon**2 * np.eye(free), 0
+        while True:
+            sizes = np.einsum("ni,ij,nj->n", points, np.linalg.inv(matrix), points)
+            sizes[sizes <= 1.0 + 1e-9] = np.inf
+            nearest = int(np.argmin(sizes))
+            if not np.isfinite(sizes[nearest]):
+                break
+            matrix, length = matrix + np.outer(points[nearest], points[nearest]), length + 1
+        longest, epsilon = max(longest, length), 4.0 * epsilon
+    return longest
 
 
 def regret_bound(
@@ -78,23 +132,12 @@ def regret_bound(
     _validate.choice("form", form, get_args(Form))
     plays = episodes * horizon
     d_q = eluder_dimension(value_range, dimension, 1.0 / plays)
-    if form == "printed":
-        beta = (
-            optimistic.confidence_radius(value_range, horizon, dimension, episodes, delta)
-            if beta is None
-            else beta
-        )
-        first, last = d_q * horizon * value_range, horizon * math.sqrt(2.0 * plays * math.log(1.0 / delta))
-    else:
-        if beta is None:
-            beta = corrected_radius(value_range, horizon, dimension, episodes, delta / 2.0)
-        first, last = d_q * value_range, value_range * math.sqrt(2.0 * plays * math.log(2.0 / delta))
-    return 1.0 + first + 4.0 * math.sqrt(d_q * beta * plays) + last
-
-
-def corrected_radius(value_range: float, horizon: int, dimension: int, episodes: int, delta: float) -> float:
-    """beta_k with the range of the values, Vbar, where the paper prints Vbar H."""
-    return optimistic.confidence_radius(value_range / horizon, horizon, dimension, episodes, delta)
+    # Corrected: half of delta for the confidence sets, half for the martingale.
+    step, failure = (horizon, delta) if form == "printed" else (value_range, delta / 2.0)
+    if beta is None:
+        beta = optimistic.confidence_radius(value_range, horizon, dimension, episodes, failure, form=form)
+    martingale = step * math.sqrt(2.0 * plays * math.log(1.0 / failure))
+    return 1.0 + d_q * horizon * value_range + 4.0 * math.sqrt(d_q * beta * plays) + martingale
 
 
 @dataclass(frozen=True)
@@ -109,8 +152,10 @@ class PromiseCost:
     """[H] Gamma_{h,h}, cost per action."""
     gains: Floats
     """[H] E[DeltaG_h] when pi-perp plays, cost units."""
+    bounds: Floats
+    """[I] the theorem's bound on V*(x_1) - V_circ(x_1), for each initial state."""
     bound: float
-    """The theorem's bound on V*(x_1) - V_circ(x_1)."""
+    """Its mean over the initial states, the bound on E[V*(x_1) - V_circ(x_1)]."""
     projected: float
     """The regret of pi-perp itself on the continuous system: between what is optimal and the bound."""
 
@@ -123,7 +168,7 @@ class Unconstrained:
     plan: planning.Plan
     theta: Floats
     value: float
-    """V*(x_1) on the continuous system, over every draw."""
+    """E[V*(x_1)] on the continuous system, over every draw."""
     eta: float
     lipschitz: Floats
 
@@ -167,7 +212,7 @@ def _free_quality(problem: Problem, values: Any, theta: Any) -> Any:
 def promise_cost(star: Unconstrained, certificate: LipschitzCertificate) -> PromiseCost:
     """Theorem 5.1's bound for a contract, with the expectation taken over every draw of the continuous system."""
     paper = replace(certificate, rule="paper")
-    draws, chances = planning.every_draw(star.system, star.theta)
+    firsts, draws, chances = planning.every_draw(star.system, star.theta)
     with jax.enable_x64(True):
         numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=float), paper)
         played = _project_optimal(
@@ -175,7 +220,7 @@ def promise_cost(star: Unconstrained, certificate: LipschitzCertificate) -> Prom
             numbers,
             jnp.asarray(star.plan.values[..., 0]),
             jnp.asarray(star.theta),
-            jnp.asarray(draws),
+            (jnp.asarray(firsts), jnp.asarray(draws)),
         )
         rewards, gains = (np.asarray(each) for each in played)
     horizon = star.system.horizon
@@ -183,18 +228,20 @@ def promise_cost(star: Unconstrained, certificate: LipschitzCertificate) -> Prom
         [float(paper.total(paper.start()._replace(rounds=float(closed)))) for closed in range(horizon)]
     )
     short = np.maximum(star.eta - (paper.contract.earned + gains) / totals, 0.0)
+    sums = np.bincount(firsts, chances * (short @ star.lipschitz))
     return PromiseCost(
         eta=star.eta,
         lipschitz=star.lipschitz,
         totals=totals,
         gains=chances @ gains,
-        bound=float(chances @ (short @ star.lipschitz)),
+        bounds=sums / star.system.initial_chances,
+        bound=float(sums.sum()),
         projected=star.value - float(chances @ rewards.sum(axis=1)),
     )
 
 
 @eqx.filter_jit
-def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any, draws: Any) -> Any:
+def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any, every: Any) -> Any:
     """pi-perp: pi-star's actions through the guard; its rewards and DeltaG_h, [N, H] each."""
     system = problem.system
     grid = planning.proposal_grid(system, problem.resolution)
@@ -217,8 +264,9 @@ def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any
         arrived = planning.next_states(system, at, state, action)[draw]
         return (arrived, guard), (reward, jnp.maximum(gain, 0.0))
 
-    def episode(drawn: Any) -> Any:
-        start = (jnp.asarray(system.initial, dtype=float), certificate.start(jax_ops(), jnp.zeros(())))
+    def episode(each: Any) -> Any:
+        first, drawn = each
+        start = (jnp.asarray(system.initial)[first], certificate.start(jax_ops(), jnp.zeros(())))
         return jax.lax.scan(one_round, start, (planning.rounds_of(system), values[1:], drawn))[1]
 
-    return jax.lax.map(episode, draws, batch_size=1024)
+    return jax.lax.map(episode, every, batch_size=1024)

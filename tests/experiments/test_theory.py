@@ -37,7 +37,9 @@ def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_
     ):
         assert word in out
     results = json.loads((tmp_path / "results.json").read_text())
-    assert [row["variant"] for row in results["variants"]] == ["optimistic", "certainty-equivalent", "random"]
+    assert [row["variant"] for row in results["variants"]] == [
+        "optimistic", "certainty-equivalent", "counting", "random",
+    ]  # fmt: skip
     settings = {(row["lam"], row["b"]): row for row in results["settings"]}
     assert set(settings) == {(0.3, 0.2), (9.0, 0.2), (0.3, 9.0)}
     assert all(row["holds"] for row in settings.values())
@@ -46,11 +48,26 @@ def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_
     assert results["unguarded_violation_rate"] > 0.0
     for name in ("zero violations", "both bounds hold at every (lam, b)", "regret to pi-star falls to zero"):
         assert results["met"][name]
+    for row in settings.values():
+        assert (np.array(row["combined_bounds"]) > row["combined_regrets"]).all()
+        assert (np.array(row["combined_regrets"]) >= row["learning_regrets"]).all()
+        assert 0 < row["eluder"][0] <= row["eluder"][1]
+        assert max(row["settled"]) <= 60
+    tight, loose = settings[0.3, 0.2], settings[9.0, 0.2]
+    assert tight["feature_range"] < loose["feature_range"]
+    assert np.mean(tight["combined_regrets"]) > 60 * 0.05
+    assert results["initial"] == [0.5, 1.5]
+    assert len(results["convergence"]) == 4
     assert results["scale"] == pytest.approx(results["beta"] / results["printed_beta"])
     assert len(results["curves"]["optimistic"]["regret"]) == 60
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         "bounds.png", "bounds.svg", "learning.png", "learning.svg", "results.json",
     ]  # fmt: skip
+
+
+def test_a_seed_has_settled_when_no_later_episode_is_far():
+    lost = np.array([[3.0, 0.0, 2.0, 0.5], [0.1, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 2.0]])
+    assert experiment.settled(lost, np.full(lost.shape, 1.0)) == [3, 0, 4]
 
 
 def test_the_slope_of_a_power_law_is_its_power():

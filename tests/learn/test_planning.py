@@ -54,7 +54,7 @@ def compiled():
     )
 
 
-def brute_force(rule):
+def brute_force(rule, first=0):
     """The best expected reward over all closed-loop proposals and every draw, through the online guard."""
     system, certificate = EXAMPLE.system, EXAMPLE.certificate(LAM, B, rule)
     prior, gains, arrive = compiled()
@@ -64,7 +64,7 @@ def brute_force(rule):
     def best(at, state, past):
         values = []
         for proposal in np.linspace(low, high, GRID.actions):
-            guard = tether.Guard(certificate, lambda seen: float(prior(*seen)), low=low, high=high)
+            guard = tether.Guard(certificate, lambda seen: float(prior(*seen)), low, high, resolution=0.0)
             for seen, action, cost in past:
                 guard.act(seen, action)
                 guard.observe(cost)
@@ -78,24 +78,28 @@ def brute_force(rule):
         return max(values)
 
     with jax.enable_x64(True):
-        return best(1, system.initial, [])
+        return best(1, float(system.initial[first]), [])
 
 
 def test_a_plan_earns_on_the_continuous_system_what_brute_force_through_the_online_guard_finds():
     problem, theta = guarded(), THETA
     plan = planning.plan(problem, theta)
-    played, best = planning.play_every_draw(problem, plan, theta, theta).value, brute_force("tight")
-    assert played <= best + 1e-6
-    assert played == pytest.approx(best, rel=0.005)
-    assert plan.start[0] == pytest.approx(best, rel=0.03)
+    played = planning.play_every_draw(problem, plan, theta, theta)
+    for first in (0, 1):
+        mine, best = played.firsts == first, brute_force("tight", first)
+        value = played.run.returns[mine] @ played.chances[mine] / played.chances[mine].sum()
+        assert value <= best + 1e-6
+        assert value == pytest.approx(best, rel=0.005)
+        assert plan.starts[first, 0] == pytest.approx(best, rel=0.03)
+    assert plan.start[0] == pytest.approx(plan.starts[:, 0].mean())
 
 
 def test_rule_paper_has_its_allowance_on_the_grid():
     problem = guarded(rule="paper")
     assert problem.sizes == (9, 4, 7)
-    value = planning.plan(problem, THETA).start[0]
-    assert value == pytest.approx(brute_force("paper"), rel=0.03)
-    assert value < planning.plan(guarded(), THETA).start[0]
+    values = planning.plan(problem, THETA).starts[:, 0]
+    assert values[0] == pytest.approx(brute_force("paper"), rel=0.03)
+    assert (values < planning.plan(guarded(), THETA).starts[:, 0]).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -142,9 +146,9 @@ def test_a_policy_is_worth_its_plan_under_its_own_theta_and_less_under_another()
     corners = planning.plan(guarded(), np.eye(3))
     for j, theta in enumerate(np.eye(3)):
         values = planning.evaluate(guarded(), corners, theta)
-        assert values[j] == pytest.approx(corners.start[j], abs=1e-12)
-        assert (values <= corners.start[j] + 1e-12).all()
-    assert planning.evaluate(guarded(), corners, np.eye(3)[0])[1] < corners.start[0] - 0.01
+        assert values[:, j] == pytest.approx(corners.starts[:, j], abs=1e-12)
+        assert (values <= corners.starts[:, [j]] + 1e-12).all()
+    assert (planning.evaluate(guarded(), corners, np.eye(3)[0])[:, 1] < corners.starts[:, 0] - 0.01).all()
 
 
 def test_the_promise_holds_over_every_draw_and_not_without_the_guard():
@@ -201,6 +205,10 @@ def line(**changes):
         ({"mixture": [[0.9]]}, "column 0 of mixture must be on the simplex"),
         ({"states": (1.0, 0.0)}, "states must be \\(lowest, highest\\)"),
         ({"initial": 2.0}, "initial must be within states"),
+        ({"initial": (0.5, np.nan)}, "initial must be within states"),
+        ({"initial": ()}, "initial must be within states"),
+        ({"initial": (0.0, 1.0), "initial_chances": (1.0,)}, "one for each of 2 initial states, got shape"),
+        ({"initial": (0.0, 1.0), "initial_chances": (0.9, 0.2)}, "initial_chances must be on the simplex"),
         ({"transitions": ()}, "at least one function"),
         ({"horizon": 0}, "horizon must be at least 1"),
     ],
@@ -249,9 +257,20 @@ def test_memory_that_is_not_geometric_and_thetas_off_the_simplex_are_refused():
 def test_too_many_draws_to_try_are_refused():
     with pytest.raises(ValueError, match="8 transition functions over 8 rounds give 2,097,152 sequences"):
         planning.every_draw(CarbonMixture(demand=(1.0,) * 8, renewables=(1.0,) * 8).system, [1.0, 0.0, 0.0])
-    draws, chances = planning.every_draw(two_rounds(), [0.25, 0.75])
-    assert draws.tolist() == [[0, 0], [1, 0]]
-    assert chances.tolist() == [0.25, 0.75]
+    drawn = planning.every_draw(two_rounds(), [0.25, 0.75])
+    assert drawn.draws.tolist() == [[0, 0], [1, 0]]
+    assert drawn.chances.tolist() == [0.25, 0.75]
+    begun = planning.every_draw(line(initial=(0.0, 1.0), initial_chances=(0.2, 0.8)), [1.0])
+    assert begun.firsts.tolist() == [0, 1]
+    assert begun.chances.tolist() == [0.2, 0.8]
+
+
+def test_the_initial_state_is_drawn_with_its_chances_and_apart_from_the_rest():
+    system = line(initial=(0.0, 1.0), initial_chances=(0.2, 0.8))
+    firsts = system.draw_initial(0, (4000,))
+    assert np.mean(firsts) == pytest.approx(0.8, abs=0.02)
+    assert (firsts == system.draw_initial(0, (4000,))).all()
+    assert line().draw_initial(3, (5,)).tolist() == [0] * 5
 
 
 def test_a_finer_grid_contains_the_coarse_one():

@@ -37,7 +37,12 @@ class Carbon(Env):
         prior     OPT-QoS: a = (x_{h-1} + mu_h) / 0.8, what clears the backlog if nothing is random
 
     Series of an episode: `demand` mu, `renewables` C, `efficiency_noise` n1 in [-0.2, 0.2], `drop_rate` n2 in
-    [0, 0.1]. The paper prints a switching weight of 1; the authors' code, and so every published number, has 0.1.
+    [0, 0.1].
+
+    Three numbers are those of the authors' code, and so of every published number, and not of the paper. It has no
+    largest backlog (without one the cost has no Lipschitz constant); it prints a revenue weight of gamma_1 = 4 times a
+    C_r that it does not print, so that 16 means C_r = 4; and it prints a switching weight of 1. `tether reproduce
+    published` shows what each does.
 
     Where the sensitivity comes from (31, 2.875 and 0.25 by default, as in the authors' code):
 
@@ -46,7 +51,8 @@ class Carbon(Env):
       for n1 < 0 the factor of x_{h-1} lies between -0.1 and 0.2/0.8. So a gap shrinks to a quarter (or a tenth).
     - carried: a unit of action leaves a gap of at most 1, of which rho is left a round later, where under the prior
       x is at most rho (15 + 6) because demand is at most 6: rho * (2 * rho * 21 + 1). Later rounds only have
-      smaller x, so rho per round bounds the rest.
+      smaller x, so rho per round bounds the rest. The paper's formula, L_c (1 + L_pi) L_f = 31 * 2.25 * 1 = 69.75,
+      knows nothing of this and is 24 times as large.
 
     With `context=("clock_sin", "demand_forecast")`, for instance, those series of the episodes are appended to the
     observation (see `tether.data.build_carbon_episodes`).

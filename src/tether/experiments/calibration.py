@@ -20,6 +20,11 @@ SERIES = ("demand", "renewables")
 
 def hourly(windows: Any) -> Any:
     """The hourly series [T] over which windows [N, H] slide."""
+    if not np.array_equal(windows[1:, :-1], windows[:-1, 1:]):
+        raise ValueError(
+            "the windows must slide by one hour, so that they can be joined again; these do not "
+            "(`tether data build --stride 1`, without --episodes)"
+        )
     return np.concatenate([windows[:, 0], windows[-1, 1:]])
 
 

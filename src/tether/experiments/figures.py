@@ -338,5 +338,5 @@ def _main_rule(results: dict[str, Any]) -> str:
 
 def _title(results: dict[str, Any]) -> str:
     name = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable inference"}[results["system"]]
-    source = {"embedded": "embedded", "authors": "authors'"}[results["data"]["source"]]
+    source = {"embedded": "embedded", "authors": "authors'", "file": "own"}[results["data"]["source"]]
     return f"{name}, {source} data"

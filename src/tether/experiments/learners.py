@@ -16,6 +16,7 @@ from tether import data as sources
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.contract import Contract
 from tether.data import Episodes
+from tether.data.store import read_episode_file
 from tether.envs import Env
 from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, regrets, train
 
@@ -63,22 +64,26 @@ def load_system(
     inputs: Sequence[str] = (),
     copies: int = 1,
     without: Sequence[str] = (),
+    held_out: bool = True,
 ) -> System:
-    """A system by its name, on the authors' data (carbon only) or on synthetic data.
+    """A system by its name, on stored episodes, on the authors' data (carbon only) or on synthetic data.
 
     Args:
         name: `carbon`, `inference` or `cooling`.
-        data: Folder with the authors' carbon data; None for synthetic data.
+        data: Episode file (.npz), such as `tether data build` writes, or folder with the authors' carbon data; None for
+            synthetic data.
         episodes: Synthetic training episodes; two thirds as many are drawn to test on, from another seed.
         seed: Of the synthetic data.
         inputs: Any of `INPUTS`, appended to the observation.
         copies: How many times the training episodes to train on; all but the first time at other levels of their
             visible series and with another episode's disturbances (`tether.data.augment`).
         without: Any of `REMOVABLE`, to measure what it takes from a learner.
+        held_out: Whether the episodes to test on must be others than those to train on. If not, an episode file may
+            hold a single set, which then serves for both.
     """
     for each in without:
         _validate.choice("without", each, REMOVABLE)
-    env, train, test = _load(name, data, episodes, seed)
+    env, train, test = _load(name, data, episodes, seed, held_out)
     if "noise" in without:
         if not isinstance(env, envs.Carbon):
             raise ValueError(f"without noise is known for carbon only, not for {name}")
@@ -101,7 +106,10 @@ def _still(episodes: Episodes, hidden: Sequence[str]) -> Episodes:
 
 
 def shown(env: Env, inputs: Sequence[str], *episodes: Episodes) -> tuple[Env, list[Episodes]]:
-    """The system whose observation also has these `INPUTS`, and the episodes with the series that this needs."""
+    """The system whose observation also has these `INPUTS`, and the episodes with the series that this needs.
+
+    Forecasts that the episodes bring are kept, errors and all; for series without one it is perfect.
+    """
     for each in inputs:
         _validate.choice("inputs", each, INPUTS)
     context: tuple[str, ...] = ()
@@ -110,21 +118,53 @@ def shown(env: Env, inputs: Sequence[str], *episodes: Episodes) -> tuple[Env, li
         given = [sources.add_clock(each) for each in given]
         context = ("clock_sin", "clock_cos")
     if "forecast" in inputs:
-        given = [sources.add_forecast(each, *env.visible) for each in given]
+        given = [
+            sources.add_forecast(
+                each, *(name for name in env.visible if f"{name}_forecast" not in each.names)
+            )
+            for each in given
+        ]
         context += tuple(f"{series}_forecast" for series in env.visible)
     return replace(env, context=context), given
 
 
-def _load(name: str, data: Path | None, episodes: int, seed: int) -> System:
+def is_episode_file(data: Path | None) -> bool:
+    """Whether `--data` names an episode file, and not a folder of the authors' data or nothing."""
+    return data is not None and data.suffix == ".npz"
+
+
+def _load(name: str, data: Path | None, episodes: int, seed: int, held_out: bool) -> System:
     if name not in WIDTHS:
         raise ValueError(f"the system must be one of {', '.join(WIDTHS)}, got {name!r}")
     env: Env = getattr(envs, name.capitalize())()
-    if data is not None:
-        if name != "carbon":
-            raise ValueError(f"--data is the authors' carbon data, but the system is {name}")
-        return System(env, sources.load_carbon(data, "train"), sources.load_carbon(data, "test"))
-    draw = getattr(sources, f"synthetic_{name}")
-    return System(env, draw(seed, episodes), draw(seed + 1_000_000, max(1, 2 * episodes // 3)))
+    if data is None:
+        draw = getattr(sources, f"synthetic_{name}")
+        return System(env, draw(seed, episodes), draw(seed + 1_000_000, max(1, 2 * episodes // 3)))
+    if is_episode_file(data):
+        train, test = _stored(data, held_out)
+        for each in (train, test):
+            env.check(each)
+        return System(env, train, test)
+    if name != "carbon":
+        raise ValueError(
+            f"--data for {name} must be an episode file (.npz); {data} would be the authors' carbon data"
+        )
+    return System(env, sources.load_carbon(data, "train"), sources.load_carbon(data, "test"))
+
+
+def _stored(file: Path, held_out: bool) -> tuple[Episodes, Episodes]:
+    """The sets to train and to test on of an episode file."""
+    splits = read_episode_file(file).splits
+    if {"train", "test"} <= set(splits):
+        return splits["train"], splits["test"]
+    if not held_out and len(splits) == 1:
+        (only,) = splits.values()
+        return only, only
+    held = ", ".join(map(repr, splits)) if "" not in splits else "one set without a name"
+    raise ValueError(
+        f"{file} must hold the sets 'train' and 'test', it holds {held}; make it with "
+        "`tether data build --split 0.6,0.2,0.2` or tether.data.save_episodes(file, {'train': ..., 'test': ...})"
+    )
 
 
 class Result(NamedTuple):

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tether.experiments.train_cli import listed, numbers
+from tether.experiments.train_cli import Data, listed, numbers
 
 if TYPE_CHECKING:
     from tether.certificates import Rule
@@ -61,9 +61,9 @@ def command(
     lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2,10",
     bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "2",
     episodes: Annotated[
-        int, typer.Option(help="Test episodes: synthetic ones, or every k-th of the authors' windows.", min=1)
+        int, typer.Option(help="Test episodes: synthetic ones, or every k-th of those in --data.", min=1)
     ] = 200,
-    data: Annotated[Path | None, typer.Option(help="Folder with the authors' carbon data (.mat).")] = None,
+    data: Data = None,
     policies: Annotated[
         list[Path] | None,
         typer.Option(
@@ -112,7 +112,9 @@ def command(
     grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
     folder = output.prepare_folder(out)
     removed = listed(without)
-    plant = learners.load_system(system, data, max(1, (3 * episodes + 1) // 2), seed, without=removed)
+    plant = learners.load_system(
+        system, data, max(1, (3 * episodes + 1) // 2), seed, without=removed, held_out=False
+    )
     chosen = plant.test[
         np.linspace(0, len(plant.test) - 1, min(episodes, len(plant.test))).round().astype(int)
     ]

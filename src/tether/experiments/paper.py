@@ -15,7 +15,7 @@ from tether.certificates import LipschitzCertificate, Rule
 from tether.data import Episodes, load_bloom
 from tether.experiments import hostile, output
 from tether.experiments.engines import Piece
-from tether.experiments.learners import WIDTHS, System, load_system
+from tether.experiments.learners import WIDTHS, System, is_episode_file, load_system
 from tether.experiments.published import play_published, read_published
 from tether.experiments.results import SCHEMA
 from tether.learn.rollout import rollout
@@ -112,13 +112,13 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
 
 
 def load_data(plan: Plan, folder: Path | None) -> System:
-    """The system with its episodes: generated ones, or those of the authors' data.
+    """The system with its episodes: generated ones, those of an episode file, or those of the authors' data.
 
-    For inference only the demand is real, the GPU power of the BLOOM service: the first 60 % of its hours to train
-    on, the rest to test on. Renewables and battery rates are generated as for embedded data.
+    Of a folder for inference only the demand is real, the GPU power of the BLOOM service: the first 60 % of its hours
+    to train on, the rest to test on. Renewables and battery rates are generated as for embedded data.
     """
     first = plan.seeds[0]
-    if folder is None or plan.system == "carbon":
+    if folder is None or is_episode_file(folder) or plan.system == "carbon":
         return load_system(plan.system, folder, plan.train_episodes, first)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; expected one that holds {BLOOM_POWER}")
@@ -153,7 +153,7 @@ def identity(
 def pieces(plan: Plan, system: System, out: Path, folder: Path | None, paper: Path | None) -> list[Piece]:
     """What is to be computed, in the order of its computation."""
     made = [Piece("guard", lambda report: _guard(plan, system, folder, report))]
-    if paper is not None and folder is not None and plan.system == "carbon":
+    if paper is not None and folder is not None and folder.is_dir() and plan.system == "carbon":
         made.append(Piece("published", lambda report: _published(paper, folder, report)))
     for mode in plan.modes:
         # RL first: the others are measured against it, and RL+ACD plays what it learned.
@@ -255,7 +255,7 @@ class _Learning:
                 "seed": seed,
                 "episodes": len(seen.violations) * len(self.system.train),
                 "violation_rate": float(np.mean(seen.violations[:, s, n])),
-                "worst_relative_margin": float(np.min(seen.margins[:, s, n])),
+                "worst_margin": float(np.min(seen.margins[:, s, n])),
             }
             for s, (lam, b) in enumerate(training.settings)
             for n, seed in enumerate(training.seeds)
@@ -403,8 +403,9 @@ def _describe_data(system: System, folder: Path | None) -> dict[str, Any]:
         for name in sorted(episodes.names):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(episodes[name]).tobytes())
+    source = "file" if is_episode_file(folder) else "authors"
     return {
-        "source": "embedded" if folder is None else "authors",
+        "source": "embedded" if folder is None else source,
         "train_episodes": len(system.train),
         "test_episodes": len(system.test),
         "horizon": system.test.horizon,

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tether import _validate
+from tether.experiments.train_cli import Data
 
 console = Console()
 
@@ -21,6 +22,7 @@ def command(
     lam: Annotated[float, typer.Option(help="Relative slack of the promise.")] = 0.0,
     b: Annotated[float, typer.Option(help="Slack a round of the promise, cost units.")] = 2.0,
     episodes: Annotated[int, typer.Option(help="Episodes of each kind of draws and each seed.", min=1)] = 512,
+    data: Data = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 3,
     seed: Annotated[int, typer.Option("--seed", help="First random seed.", min=0)] = 0,
     out: Annotated[
@@ -42,16 +44,18 @@ def command(
     from tether.experiments.learners import load_system
 
     lam, b = _validate.number("--lam", lam, minimum=0.0), _validate.number("--b", b, minimum=0.0)
-    env = load_system(system, None, 1, seed).env
+    plant = load_system(system, data, 1, seed, held_out=False)
+    env = plant.env
     folder = output.prepare_folder(Path("out/sensitivity") / system if out is None else out)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(system, total=None)
         results = wrong_constants.study(
             env,
-            env.contract(lam, b),
+            env.contract(lam, b, plant.test.horizon),
             episodes,
             list(range(seed, seed + seeds)),
+            everyday=None if data is None else plant.test,
             report=lambda done, total: progress.update(task, completed=done, total=total),
         )
     for table in wrong_constants.study_tables(results):

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from tether.learn.train import History
 
 console = Console()
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Episode file (.npz, as `tether data build` makes it) or folder with the authors' carbon data (.mat); "
+        "synthetic episodes without it."
+    ),
+]
+"""Where episodes come from, in every command that takes them."""
 
 
 def command(
@@ -79,8 +87,14 @@ def command(
     explore: Annotated[
         int | None, typer.Option(help="Online: episodes to play; the paper's number by default.", min=1)
     ] = None,
+    optimism: Annotated[
+        float,
+        typer.Option(
+            help="Online: factor on the confidence set of the fitted model; 0 believes the estimate.", min=0.0
+        ),
+    ] = 1.0,
     episodes: Annotated[int, typer.Option(help="Synthetic training episodes.", min=1)] = 2136,
-    data: Annotated[Path | None, typer.Option(help="Folder with the authors' carbon data (.mat).")] = None,
+    data: Data = None,
     paper: Annotated[
         Path | None,
         typer.Option(help="Folder with the authors' published.json, to show their rewards beside."),
@@ -100,7 +114,8 @@ def command(
     where it was stopped, Ctrl-C included.
 
     For instance `tether train carbon --methods rl,crl,rl+acd,acrl --lams 0,2,4,6,8,10 --bs 2,6 --passes 100`, or
-    `tether train inference --mode online --methods rl,acrl --lams 5,7 --bs 6`.
+    `tether train inference --mode online --methods rl,acrl --lams 5,7 --bs 6`, or, on episodes of your own,
+    `tether train carbon --data carbon.npz`.
     """
     from tether.certificates import Rule
     from tether.experiments import learners, output
@@ -128,6 +143,7 @@ def command(
         episodes=explore or learners.EPISODES[system],
         width=width or learners.WIDTHS[system],
         head=cast(Head, head),
+        optimism=optimism,
     )
     known = _published_rewards(paper) if paper is not None else {}
     folder = output.prepare_folder(out)
@@ -159,6 +175,7 @@ def command(
         "rule": rule,
         "inputs": shown,
         "head": head,
+        "optimism": optimism,
         "without": removed,
         "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
         "violations_in_training": {

@@ -118,6 +118,7 @@ def study(
     seeds: Sequence[int],
     scales: Sequence[float] = SCALES,
     policies: Mapping[str, Policy] | None = None,
+    everyday: Episodes | None = None,
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
     """Play every learner with every wrong constant, all certificates in one compiled program.
@@ -129,6 +130,7 @@ def study(
         seeds: Of the draws and the learners.
         scales: What the constants are multiplied by.
         policies: Who plays, by name; `learners(env)` without it.
+        everyday: What each seed draws its episodes from, without replacement; synthetic ones without it.
         report: Called with (pieces done, pieces in all).
 
     Returns:
@@ -149,7 +151,7 @@ def study(
     done, total = 0, len(seeds) * len(DRAWS) * len(policies)
     for seed in seeds:
         for kind in DRAWS:
-            drawn = _draw(env, kind, seed, episodes, contract.horizon)
+            drawn = _draw(env, kind, seed, episodes, contract.horizon, everyday)
             prior = rollout(env, env.prior, drawn, record="outcomes")
             for learner, policy in policies.items():
                 rewards, costs = _play(env, policy, drawn, told, seed)
@@ -261,9 +263,14 @@ def study_figure(results: dict[str, Any], draws: str) -> Figure:
     return figure
 
 
-def _draw(env: Env, kind: str, seed: int, episodes: int, horizon: int) -> Episodes:
-    draw: Callable[[int, int, int], Episodes] = getattr(sources, f"synthetic_{type(env).__name__.lower()}")
-    everyday = draw(seed, episodes, horizon)
+def _draw(env: Env, kind: str, seed: int, episodes: int, horizon: int, stored: Episodes | None) -> Episodes:
+    if stored is None:
+        draw: Callable[[int, int, int], Episodes] = getattr(
+            sources, f"synthetic_{type(env).__name__.lower()}"
+        )
+        everyday = draw(seed, episodes, horizon)
+    else:
+        everyday = stored[np.random.default_rng(seed).permutation(len(stored))[:episodes]]
     return everyday if kind == "everyday" else hostile_draws(env, everyday, seed)
 
 

@@ -66,6 +66,8 @@ class CarbonMixture:
     """Shares of the waiting work that can still be wanted a round later."""
     new: tuple[float, ...] = (0.0, 1.0)
     """Unforeseen work that can arrive."""
+    initial: tuple[float, ...] = (0.0, 0.5, 1.0)
+    """Work left over from the day before, x_1: each of them equally likely."""
 
     def __post_init__(self) -> None:
         if len(self.demand) != len(self.renewables):
@@ -135,7 +137,7 @@ def _make_system(example: CarbonMixture) -> MixtureSystem:
         horizon=len(example.demand),
         states=(0.0, example.capacity),
         actions=(0.0, example.share * (example.capacity + max(example.demand)) / example.efficiency),
-        initial=0.5,
+        initial=example.initial,
         transitions=tuple(transition(kept, new) for kept in example.kept for new in example.new),
         reward=reward,
         cost=cost,

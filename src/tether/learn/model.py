@@ -1,5 +1,15 @@
 """What a learner believes about the system while it explores: fitted to what was seen, optimistic where unsure.
 
+This is not the paper's regression, which is value-targeted: its model is the one that best predicts V_{h+1}(s_{h+1}),
+in the values of the policy of the time, and its confidence set holds the models that predict nearly the same values.
+That needs a value function at every state that was visited, which Algorithm 2 gets from value iteration
+(`tether.learn.optimistic` has it so, exactly). The deep learner iterates no values: it follows the gradient of the
+reward of whole imagined episodes, and there is nothing to target. A critic would have to be trained beside the
+policy, and its error would enter the model. So the model is fitted to what the rounds reveal of the disturbances,
+which for these systems is nearly everything, and the confidence set is one of their means. What remains of the
+paper's scheme is that the parameters are chosen in the set as favourable as possible for the value. `docs/train.md`
+has both measured.
+
 `NoiseModel` serves systems that say what a round reveals about their disturbances (`Env.evidence`), `EnsembleModel`
 all others. Both hand out a system and episodes to imagine with, so that the same compiled rollout, with the same
 guard inside, plays in the model as in the world.

@@ -2,7 +2,8 @@
 
 Every episode is played in the true system, through the guard if the method has one, and is audited in float64. After
 each block of episodes the model is fitted anew, and the policy follows the gradient of its value through the model,
-with the guard inside, while the model's parameters stay as favourable as their confidence set allows.
+with the guard inside, while the model's parameters stay as favourable as their confidence set allows. The model is
+fitted to disturbances, and not value-targeted as in the paper: `tether.learn.model` says why.
 """
 
 from __future__ import annotations

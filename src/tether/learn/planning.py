@@ -60,23 +60,25 @@ class MixtureSystem:
         horizon: Rounds of an episode (H).
         states: Lowest and highest state; no transition leaves this interval.
         actions: Lowest and highest action.
-        initial: The state of the first round, x_1.
+        initial: The state of the first round, x_1; several, [I], if it is drawn from them.
         transitions: The functions f_1..f_M.
         reward: r_h(x, a).
         cost: c_h(x, a), cost units.
         prior: The trusted policy, (round, state) -> action within `actions`.
         mixture: [M, d] phi: column j is a distribution over the transition functions; None for the identity.
+        initial_chances: [I] how likely each initial state is; None if all are equally likely.
     """
 
     horizon: int
     states: tuple[float, float]
     actions: tuple[float, float]
-    initial: float
+    initial: Any
     transitions: tuple[RoundFunction, ...]
     reward: RoundFunction
     cost: RoundFunction
     prior: Callable[[Any, Any], Any]
     mixture: Any = None
+    initial_chances: Any = None
 
     def __post_init__(self) -> None:
         _validate.count("horizon", self.horizon)
@@ -84,8 +86,7 @@ class MixtureSystem:
             low, high = (_validate.number(name, value) for value in getattr(self, name))
             if low >= high:
                 raise ValueError(f"{name} must be (lowest, highest), got {getattr(self, name)!r}")
-        if not self.states[0] <= _validate.number("initial", self.initial) <= self.states[1]:
-            raise ValueError(f"initial must be within states {self.states}, got {self.initial!r}")
+        self._set_initial()
         count = len(self.transitions)
         if count == 0:
             raise ValueError("transitions must hold at least one function, got none")
@@ -97,6 +98,24 @@ class MixtureSystem:
         for j, column in enumerate(mixture.T):
             check_distribution(f"column {j} of mixture", column)
         object.__setattr__(self, "mixture", mixture)
+
+    def _set_initial(self) -> None:
+        first = np.atleast_1d(np.asarray(self.initial, dtype=float))
+        if (
+            first.ndim != 1
+            or not len(first)
+            or not self.states[0] <= first.min() <= first.max() <= self.states[1]
+        ):
+            raise ValueError(f"initial must be within states {self.states}, got {self.initial!r}")
+        equal = np.full(len(first), 1.0 / len(first))
+        chances = equal if self.initial_chances is None else np.asarray(self.initial_chances, dtype=float)
+        if chances.shape != first.shape:
+            raise ValueError(
+                f"initial_chances must be one for each of {len(first)} initial states, got shape {chances.shape}"
+            )
+        check_distribution("initial_chances", chances)
+        object.__setattr__(self, "initial", first)
+        object.__setattr__(self, "initial_chances", chances)
 
     @property
     def dimension(self) -> int:
@@ -117,6 +136,11 @@ class MixtureSystem:
         return np.random.default_rng(seed).choice(
             len(self.transitions), size=shape, p=chances / chances.sum()
         )
+
+    def draw_initial(self, seed: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Indices of initial states; their draws are others than those of `draw` for the same seed."""
+        chances = self.initial_chances / self.initial_chances.sum()
+        return np.random.default_rng([2, seed]).choice(len(chances), size=shape, p=chances)
 
 
 def check_distribution(name: str, values: Floats) -> None:
@@ -196,8 +220,10 @@ class Plan(NamedTuple):
     """[H + 1, n_x, n_g, B] V_h at the nodes; the last is 0."""
     greedy: Any
     """[H, n_x, n_g, B] index of the best proposal at each node."""
+    starts: Any
+    """[I, B] V_1 at each initial state."""
     start: Any
-    """[B] V_1 at the initial state."""
+    """[B] its mean over the initial states, E[V_1(x_1)]."""
 
 
 def prepare(
@@ -586,11 +612,13 @@ def iterate_values(problem: Problem, thetas: Any) -> Plan:
 
     last = _no_values(problem, thetas.shape[0])
     _, (values, greedy) = jax.lax.scan(backwards, last, problem.tables, reverse=True)
-    return Plan(jnp.concat([values, last[None]]), greedy, _at_start(problem, values[0]))
+    starts = _at_start(problem, values[0])
+    mean = jnp.asarray(problem.system.initial_chances) @ starts
+    return Plan(jnp.concat([values, last[None]]), greedy, starts, mean)
 
 
 def evaluate_policy(problem: Problem, greedy: Any, theta: Any) -> Any:
-    """Value at the start [B], under theta [d], of the policies that take the proposals `greedy` [H, n_x, n_g, B]."""
+    """Value [I, B] at each initial state, under theta [d], of policies with the proposals `greedy` [H, n_x, n_g, B]."""
     batch = greedy.shape[-1]
     chances = (jnp.asarray(problem.system.mixture) @ theta)[:, None]
     states, actions, guards = problem.resolution.states, problem.resolution.actions, math.prod(problem.sizes)
@@ -611,10 +639,10 @@ def evaluate_policy(problem: Problem, greedy: Any, theta: Any) -> Any:
 
 
 def _at_start(problem: Problem, values: Any) -> Any:
-    """The value [B] at the initial state, of values [n_x, n_g, B] before the first round."""
+    """The value [I, B] at each initial state, of values [n_x, n_g, B] before the first round."""
     start = None if problem.certificate is None else problem.certificate.start(jax_ops(), _zero())
-    state = jnp.asarray(problem.system.initial, dtype=float)
-    return interpolate(problem, values, 0, state, start)
+    at_each: Any = jax.vmap(lambda state: interpolate(problem, values, 0, state, start))
+    return at_each(jnp.asarray(problem.system.initial))
 
 
 def interpolate(problem: Problem, values: Any, closed: Any, state: Any, guard: Any) -> Any:
@@ -629,7 +657,7 @@ def interpolate(problem: Problem, values: Any, closed: Any, state: Any, guard: A
 
 @eqx.filter_jit
 def evaluate_random(problem: Problem, theta: Any) -> Any:
-    """Value at the start, under theta [d], of proposals drawn uniformly: []."""
+    """Value at each initial state, under theta [d], of proposals drawn uniformly: [I]."""
     chances = (jnp.asarray(problem.system.mixture) @ theta)[:, None]
 
     share = 1.0 / problem.resolution.actions
@@ -642,7 +670,7 @@ def evaluate_random(problem: Problem, theta: Any) -> Any:
         return mean, None
 
     first, _ = jax.lax.scan(backwards, _no_values(problem, 1), problem.tables, reverse=True)
-    return _at_start(problem, first)[0]
+    return _at_start(problem, first)[:, 0]
 
 
 _compiled_iterate = eqx.filter_jit(iterate_values)
@@ -661,16 +689,17 @@ def plan(problem: Problem, theta: Any) -> Plan:
 
 
 def evaluate(problem: Problem, policy: Plan, theta: Any) -> Floats:
-    """Value at the initial state [B] of the greedy policies of a plan when nature draws with `theta` [d]."""
+    """Value at each initial state of the greedy policies of a plan when nature draws with `theta` [d]: [I, B]."""
     with jax.enable_x64(True):
         true = jnp.asarray(problem.system.check_theta(theta))
         return np.asarray(_compiled_evaluate(problem, jnp.asarray(policy.greedy), true))
 
 
 def random_value(problem: Problem, theta: Any) -> float:
-    """Value at the initial state of proposals drawn uniformly from the action grid, under `theta` [d]."""
+    """Value of proposals drawn uniformly from the action grid, under `theta` [d], mean over the initial states."""
     with jax.enable_x64(True):
-        return float(evaluate_random(problem, jnp.asarray(problem.system.check_theta(theta))))
+        values = np.asarray(evaluate_random(problem, jnp.asarray(problem.system.check_theta(theta))))
+        return float(problem.system.initial_chances @ values)
 
 
 def _batch(problem: Problem, theta: Any) -> Floats:
@@ -696,13 +725,16 @@ class PlayedRound(NamedTuple):
     """Largest minus smallest V(s') over the transition functions: known before nature draws."""
 
 
-def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, imposed: Any = None) -> PlayedRound:
+def play_episode(
+    problem: Problem, values: Any, theta: Any, first: Any, draws: Any, imposed: Any = None
+) -> PlayedRound:
     """One episode on the continuous system, through the guard, and the prior replayed on the same draws.
 
     Args:
         problem: The problem.
         values: [H + 1, n_x, n_g] to be greedy for.
         theta: [d] the model to be greedy for.
+        first: Which of the initial states nature draws.
         draws: [H] which transition function nature draws.
         imposed: [H] indices of proposals to play; -1, or no array at all, for the greedy one.
     """
@@ -739,7 +771,7 @@ def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, imposed:
         return (arrived[draw], after, next_states(system, at, prior_state, trusted)[draw]), seen
 
     start = None if certificate is None else certificate.start(jax_ops(), _zero())
-    initial = jnp.asarray(system.initial, dtype=float)
+    initial = jnp.asarray(system.initial)[first]
     imposed = jnp.full(system.horizon, -1) if imposed is None else imposed
     inputs = (rounds_of(system), values[1:], draws, imposed)
     seen: PlayedRound = jax.lax.scan(one_round, (initial, start, initial), inputs)[1]
@@ -747,9 +779,9 @@ def play_episode(problem: Problem, values: Any, theta: Any, draws: Any, imposed:
 
 
 @eqx.filter_jit
-def _play_all(problem: Problem, values: Any, theta: Any, draws: Any) -> PlayedRound:
+def _play_all(problem: Problem, values: Any, theta: Any, firsts: Any, draws: Any) -> PlayedRound:
     played: PlayedRound = jax.lax.map(
-        lambda each: play_episode(problem, values, theta, each), draws, batch_size=1024
+        lambda each: play_episode(problem, values, theta, *each), (firsts, draws), batch_size=1024
     )
     return played
 
@@ -760,6 +792,8 @@ class Played(NamedTuple):
     run: Run
     prior_costs: Floats
     """[N, H] costs of the prior, replayed."""
+    firsts: NDArray[np.int64]
+    """[N] which initial state each episode began in."""
     chances: Floats
     """[N] probability of each episode's draws; they sum to 1 when all draws were played."""
 
@@ -769,7 +803,7 @@ class Played(NamedTuple):
         return float(self.run.returns @ self.chances / self.chances.sum())
 
 
-def play(problem: Problem, policy: Plan, theta: Any, draws: Any) -> Played:
+def play(problem: Problem, policy: Plan, theta: Any, draws: Any, firsts: Any = None) -> Played:
     """Play the first policy of a plan on the continuous system, one episode for each row of `draws` [N, H].
 
     The greedy action looks one exact step ahead from wherever the system is: nothing is snapped to the grid.
@@ -779,19 +813,33 @@ def play(problem: Problem, policy: Plan, theta: Any, draws: Any) -> Played:
         policy: A plan for this problem.
         theta: [d] the model that the plan was made for.
         draws: [N, H] indices of the transition functions that nature draws.
+        firsts: [N] indices of the initial states that nature draws; None for the first one in every episode.
     """
     model = problem.system.check_theta(theta)
+    began = np.zeros(len(draws), dtype=np.int64) if firsts is None else np.asarray(firsts)
     with jax.enable_x64(True):
         values = jnp.asarray(policy.values[..., 0])
-        seen = _play_all(problem, values, jnp.asarray(model), jnp.asarray(draws))
+        seen = _play_all(problem, values, jnp.asarray(model), jnp.asarray(began), jnp.asarray(draws))
         run = Run(np.asarray(seen.reward), np.asarray(seen.cost), actions=np.asarray(seen.action))
-        return Played(run, np.asarray(seen.prior_cost), np.full(len(draws), 1.0 / len(draws)))
+        return Played(run, np.asarray(seen.prior_cost), began, np.full(len(draws), 1.0 / len(draws)))
 
 
-def every_draw(system: MixtureSystem, theta: Any) -> tuple[NDArray[np.int64], Floats]:
-    """All sequences of draws [N, H] and their probabilities [N] under `theta`.
+class Draws(NamedTuple):
+    """Everything that nature can draw in an episode."""
 
-    The last round's draw changes no reward and no cost, so that there are M ** (H - 1); more than 300,000 are refused.
+    firsts: NDArray[np.int64]
+    """[N] index of the initial state."""
+    draws: NDArray[np.int64]
+    """[N, H] index of each round's transition function."""
+    chances: Floats
+    """[N] their probability."""
+
+
+def every_draw(system: MixtureSystem, theta: Any) -> Draws:
+    """All initial states with all sequences of draws, and their probabilities under `theta`.
+
+    The last round's draw changes no reward and no cost, so that M ** (H - 1) sequences are enough for each initial
+    state; more than 300,000 are refused.
     """
     count, free = len(system.transitions), system.horizon - 1
     if count**free > 300_000:
@@ -801,8 +849,13 @@ def every_draw(system: MixtureSystem, theta: Any) -> tuple[NDArray[np.int64], Fl
         )
     draws = np.zeros((count**free, system.horizon), dtype=np.int64)
     draws[:, :free] = np.array(list(itertools.product(range(count), repeat=free))).reshape(-1, free)
-    chances = (system.mixture @ system.check_theta(theta))[draws[:, :free]]
-    return draws, np.prod(chances, axis=1)
+    chances = np.prod((system.mixture @ system.check_theta(theta))[draws[:, :free]], axis=1)
+    starts = len(system.initial)
+    return Draws(
+        np.repeat(np.arange(starts), len(draws)),
+        np.tile(draws, (starts, 1)),
+        np.outer(system.initial_chances, chances).ravel(),
+    )
 
 
 def play_every_draw(problem: Problem, policy: Plan, theta: Any, true_theta: Any) -> Played:
@@ -810,5 +863,5 @@ def play_every_draw(problem: Problem, policy: Plan, theta: Any, true_theta: Any)
 
     Its value is exact: no grid and no sampling.
     """
-    draws, chances = every_draw(problem.system, true_theta)
-    return play(problem, policy, theta, draws)._replace(chances=chances)
+    every = every_draw(problem.system, true_theta)
+    return play(problem, policy, theta, every.draws, every.firsts)._replace(chances=every.chances)

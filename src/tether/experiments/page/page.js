@@ -5,7 +5,7 @@
     prior: "prior", "random+acd": "Random+ACD", rl: "RL", "rl+acd": "RL+ACD", crl: "CRL", acrl: "ACRL",
   };
   const SYSTEMS = { carbon: "Carbon-aware scheduling", inference: "Sustainable inference" };
-  const SOURCES = { embedded: "embedded data", authors: "authors' data" };
+  const SOURCES = { embedded: "embedded data", authors: "authors' data", file: "own data" };
   const GUARDED = new Set(["random+acd", "rl+acd", "acrl"]);
   const RULE_SHAPES = ["circle", "square", "diamond"];
   const state = { study: 0, lam: 0, b: 0, rule: "", mode: "", method: "", episode: 0, round: 1, playing: false };
