@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tether import _validate
-from tether.ops import NUMPY, Array, Number, Ops
+from tether.ops import Array, Number, Ops
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,10 @@ class Geometric:
         if self.rho >= 1.0:
             return least
 
-        scaled_carried = carried * self.scale
-        pull = scaled_carried * memory
+        pull = carried * self.scale * memory
+        # Relative to the larger of the two, so that products of small costs with small constants do not vanish.
+        unit = ops.maximum(immediate, carried * self.scale)
+        near, far = immediate / unit, carried * self.scale / unit
         # Beyond `settled` rounds p has faded to round-off: the ratio only rises, or is flat.
         settled = 2 + math.ceil(math.log(sys.float_info.epsilon * (1.0 - self.rho) / 8.0) / self._log_rho)
         last = ops.minimum(remaining, settled)
@@ -123,8 +125,8 @@ class Geometric:
             reached = faded / (self.rho - 1.0)
             weight = 1.0 + faded
             numerator = base + middle * slope - pull * (reached + weight)
-            denominator = immediate + scaled_carried * reached
-            falls = (slope - pull * self.rho * weight) * denominator < numerator * scaled_carried * weight
+            denominator = near + far * reached
+            falls = (slope - pull * self.rho * weight) * denominator < numerator * far * weight
             low = ops.where(falls, middle + 1.0, low)
             high = ops.where(falls, high, middle)
         return ops.minimum(least, ratio(ops.minimum(low, last)))
@@ -216,6 +218,7 @@ def geometric(rho: float, scale: float = 1.0) -> Geometric:
         scale: At least 1. Any p dominated by scale * rho**n may be given as such.
 
     Example:
+        >>> from tether.ops import NUMPY
         >>> p = geometric(0.5)
         >>> float(p.reach(3, NUMPY))  # p(0) + p(1) + p(2)
         1.75
@@ -230,6 +233,7 @@ def table(values: Sequence[float]) -> Table:
         values: At least horizon - 1 values, each finite and at least 0, the first at least 1.
 
     Example:
+        >>> from tether.ops import NUMPY
         >>> p = table([1.0, 1.5, 0.5])  # grows for a round, then fades
         >>> float(p.reach(3, NUMPY))
         3.0
