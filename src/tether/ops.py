@@ -168,7 +168,10 @@ class Ops(Protocol):
         """Relative round-off of the type in which `value` is computed with."""
 
     def limit(self, value: Number | Array) -> float:
-        """The largest magnitude that is computed with: its products are still far from overflow."""
+        """The largest magnitude that is computed with: its products are still far from overflow.
+
+        Its inverse is the smallest that counts: the digits of what is far below it are lost.
+        """
 
     def loop(
         self,

@@ -111,8 +111,10 @@ class Geometric:
         if self.rho >= 1.0:
             return least
 
-        scaled_carried = carried * self.scale
-        pull = scaled_carried * memory
+        pull = carried * self.scale * memory
+        # Relative to the larger of the two, so that products of small costs with small constants do not vanish.
+        unit = ops.maximum(immediate, carried * self.scale)
+        near, far = immediate / unit, carried * self.scale / unit
         # Beyond `settled` rounds p has faded to round-off: the ratio only rises, or is flat.
         settled = 2 + math.ceil(math.log(sys.float_info.epsilon * (1.0 - self.rho) / 8.0) / self._log_rho)
         last = ops.minimum(remaining, settled)
@@ -123,8 +125,8 @@ class Geometric:
             reached = faded / (self.rho - 1.0)
             weight = 1.0 + faded
             numerator = base + middle * slope - pull * (reached + weight)
-            denominator = immediate + scaled_carried * reached
-            falls = (slope - pull * self.rho * weight) * denominator < numerator * scaled_carried * weight
+            denominator = near + far * reached
+            falls = (slope - pull * self.rho * weight) * denominator < numerator * far * weight
             low = ops.where(falls, middle + 1.0, low)
             high = ops.where(falls, high, middle)
         return ops.minimum(least, ratio(ops.minimum(low, last)))

@@ -178,6 +178,17 @@ def test_bisection_finds_the_least_ratio_over_a_long_horizon(rho, base, slope, m
     assert found == pytest.approx(ratios.min(), rel=1e-9, abs=1e-10 * (base + slope * remaining))
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1e-90, 1e90])
+def test_the_least_ratio_does_not_depend_on_the_unit_of_cost(size):
+    p = geometric(0.4)
+    for base, slope, immediate, carried, memory in (
+        (1.0, 0.05, 1.0, 3.0, 0.3), (5.0, 0.0, 3.0, 3.15, 1.2), (2.0, 1.0, 1.0, 40.0, 0.05),
+    ):  # fmt: skip
+        costs = (size * base, size * slope, size * immediate, size * carried)
+        found = p.least_ratio(*costs, memory, 20.0, 20, FLOATS)
+        assert found == pytest.approx(p.least_ratio(base, slope, immediate, carried, memory, 20.0, 20, FLOATS))
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_one_compiled_program_serves_every_lam_and_b(rule):
     def radius_after(certificate):

@@ -19,9 +19,9 @@ far more than a small radius. `choose` therefore keeps that share of the prior's
 where the radius is smaller, and what it can cost is added to what round-off is proportional to.
 
 **Fail closed.** A radius that is not a positive number is 0, and none is beyond what the number type can be computed
-with (`ops.limit`). A cost, or a sum of what was added up, beyond that is a breach: sums that overflow would otherwise
-look like slack. Constants beyond it are refused; in a compiled program with fewer digits the episode begins with a
-breach.
+with (`ops.limit`); slack below the inverse of that counts as none. A cost, or a sum of what was added up, beyond the
+limit is a breach: sums that overflow would otherwise look like slack. Constants beyond it are refused; in a compiled
+program with fewer digits the episode begins with a breach.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ class LipschitzCertificate:
         """
         contract, bounds = self.contract, self.bounds
         unit = self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
-        round_off = unit * state.magnitude
+        limit = ops.limit(state.rounds)
+        round_off = unit * state.magnitude + 1.0 / limit
         # Where round-off can be as large as the sums themselves nothing is left; not less: two negatives make a plus.
         kept = max(1.0 - unit, 0.0)
         if self.rule == "tight":
@@ -184,7 +185,7 @@ class LipschitzCertificate:
             )
         else:
             radius = (state.allowance - round_off) / self.total(state, ops)
-        radius = ops.minimum(radius * kept, ops.limit(state.rounds))
+        radius = ops.minimum(radius * kept, limit)
         granted = ops.logical_and(radius > 0.0, ops.logical_not(state.breached))
         return ops.where(granted, radius, 0.0 * state.rounds)  # the one number that is finite in any case
 
