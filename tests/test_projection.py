@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tether import project
-from tether.ops import jax_ops
+from tether.ops import FLOATS, jax_ops
 from tether.projection import NORMS, length, nearest_safe
 
 ORDER = {"l1": 1, "l2": 2, "linf": np.inf}
@@ -184,6 +184,7 @@ def test_a_length_is_the_norm_of_the_last_axis_at_every_magnitude(seed, norm, po
     np.testing.assert_allclose(plain, np.linalg.norm(vectors, ORDER[norm], axis=-1), rtol=1e-14)
     # A power of two changes no digit, and nothing may overflow or vanish on the way.
     np.testing.assert_array_equal(length(vectors * 2.0**power, norm), plain * 2.0**power)
+    np.testing.assert_array_equal(length(vectors, norm, FLOATS), plain)
     assert length(np.zeros(3), norm) == 0.0
 
 

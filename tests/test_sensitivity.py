@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tether import Sensitivity, geometric, table
+from tether import EstimatedSensitivity, Sensitivity, geometric, table
 from tether.ops import NUMPY
-from tether.sensitivity import Geometric, perturbation_from_dict
+from tether.sensitivity import Geometric, perturbation_from_dict, sensitivity_from_dict
 
 RHO = st.one_of(
     st.floats(0.0, 1.5), st.sampled_from([0.0, 1.0, 0.25, 1.0 - 1e-9, 1.0 + 1e-9, 1.0 - 1e-15, 1e-320])
@@ -155,13 +155,36 @@ def test_a_perturbation_comes_back_from_what_describes_it(p):
     assert Sensitivity(1.0, 2.0, again) == Sensitivity(1.0, 2.0, p)
 
 
+@pytest.mark.parametrize("p", [geometric(0.5, 2.0), table([1.0, 1.5, 0.2])])
+def test_estimates_come_back_as_estimates_and_bounds_as_bounds(p):
+    estimated = EstimatedSensitivity(3.0, 2.0, p)
+    assert (estimated.confidence, estimated.safety, estimated.rows) == (0.95, 1.0, 0)
+    for known, proved in (
+        (Sensitivity(3.0, 2.0, p), True),
+        (estimated, False),
+        (EstimatedSensitivity(3.0, 2.0, p, confidence=0.9, safety=1.5, rows=480), False),
+    ):
+        description = json.loads(json.dumps(known.to_dict()))
+        again = sensitivity_from_dict(description)
+        assert (type(again), again, again.proved) == (type(known), known, proved)
+        assert description["proved"] is proved  # and reading it leaves it as it was
+
+
 def test_a_table_holds_its_values_a_closing_zero_and_their_sums():
     p = table([1.0, 1.5, 0.2])
     assert p.values.tolist() == [1.0, 1.5, 0.2, 0.0]
     assert p.sums.tolist() == pytest.approx([0.0, 1.0, 2.5, 2.7])
 
 
-@pytest.mark.parametrize("known", [geometric(0.5), table([1.0]), Sensitivity(1.0, 2.0, geometric(0.5))])
+@pytest.mark.parametrize(
+    "known",
+    [
+        geometric(0.5),
+        table([1.0]),
+        Sensitivity(1.0, 2.0, geometric(0.5)),
+        EstimatedSensitivity(1.0, 2.0, geometric(0.5)),
+    ],
+)
 def test_what_is_known_cannot_be_changed_and_can_be_a_key(known):
     assert {known: 1}[known] == 1
     for name in vars(known):

@@ -357,6 +357,8 @@ def _judged(
             progress.update(shown, advance=1, description=_counted(found), refresh=True)
             if len(found) == 20 < len(drawn):
                 console.print(_estimate(found, len(drawn), processes))
+            if len(found) % 100 == 0 and not console.is_terminal:  # a log has no bar
+                console.print(f"{len(found)} of {len(drawn)}: {_counted(found)}")
     return sorted(found, key=lambda each: (each.mutant.file, each.mutant.lines, each.mutant.key))
 
 
