@@ -206,7 +206,9 @@ def test_estimated_constants_play_as_proved_ones_do():
     env = tether.envs.Carbon()
     episodes = tether.data.synthetic_carbon(seed=0, n=8)
     proved = env.sensitivity
-    estimated = EstimatedSensitivity(proved.immediate, proved.carried, proved.perturbation, safety=1.5, rows=99)
+    estimated = EstimatedSensitivity(
+        proved.immediate, proved.carried, proved.perturbation, safety=1.5, rows=99
+    )
     runs = [
         tether.rollout(env, idle, episodes, tether.LipschitzCertificate(env.contract(1.0, 1.0), bounds))
         for bounds in (proved, estimated)
@@ -253,7 +255,9 @@ CLOSING = {
     "a state of another kind": changed(update=lambda self, *arguments: (1.0, 0.0, False)),
     "a round that is not counted": changed(update=lambda self, state, *rest: state),
     "a round that is counted twice": changed(update=lambda self, state, *rest: state._replace(rounds=2.0)),
-    "a round that is not a number": changed(update=lambda self, state, *rest: state._replace(rounds=math.nan)),
+    "a round that is not a number": changed(
+        update=lambda self, state, *rest: state._replace(rounds=math.nan)
+    ),
     "a breach later": changed(
         update=lambda self, state, *rest: state._replace(rounds=state.rounds + 1.0, breached=True)
     ),

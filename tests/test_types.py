@@ -88,7 +88,9 @@ def whole(numbers):
 def listed(numbers):
     """As a list of NumPy's own numbers, of several types."""
     array = np.asarray(numbers)
-    mixed = [kind(each) for each, kind in zip(array.ravel(), 9 * [np.float64, np.float16, float], strict=False)]
+    mixed = [
+        kind(each) for each, kind in zip(array.ravel(), 9 * [np.float64, np.float16, float], strict=False)
+    ]
     return mixed if array.ndim else mixed[0]
 
 
@@ -104,7 +106,9 @@ EXACT = {
     "contracting": HostileSystem(gains=(0.4,) * 8, dead_band=0.0),
     "fading": HostileSystem(gains=(0.9,) * 8, states=1, actions=1, ball="l1", dead_band=0.0),
     "integrating": HostileSystem(gains=(1.0,) * 8, prior_slope=0.0, states=1, actions=1, dead_band=0.0),
-    "any p": HostileSystem(gains=(0.5, 1.6, 1.3, 0.2, 0.9, 0.1), actions=3, bound=2.0, ball="linf", dead_band=0.0),
+    "any p": HostileSystem(
+        gains=(0.5, 1.6, 1.3, 0.2, 0.9, 0.1), actions=3, bound=2.0, ball="linf", dead_band=0.0
+    ),
 }
 SIZES = (5e-324, 1e-320, 1e-308, 1e-300, 1e-120, 1e-12, 1.0, 1e12, 1e80, 1e99, 1e154, 1e300)
 TYPES = st.sampled_from(sorted(CASTS))

@@ -186,7 +186,9 @@ def test_the_least_ratio_does_not_depend_on_the_unit_of_cost(size):
     ):  # fmt: skip
         costs = (size * base, size * slope, size * immediate, size * carried)
         found = p.least_ratio(*costs, memory, 20.0, 20, FLOATS)
-        assert found == pytest.approx(p.least_ratio(base, slope, immediate, carried, memory, 20.0, 20, FLOATS))
+        assert found == pytest.approx(
+            p.least_ratio(base, slope, immediate, carried, memory, 20.0, 20, FLOATS)
+        )
 
 
 @pytest.mark.parametrize("rule", RULES)
