@@ -286,7 +286,7 @@ def test_a_state_that_cannot_say_it_was_breached_is_refused_at_once():
     with pytest.raises(TypeError, match=r"a certificate's state must have breached, _replace, _asdict"):
         Guard(changed(start=lambda self, ops, zero: type("State", (), {"rounds": 0.0})()), lambda seen: 0.0)
     lacking = type("Lacking", (), {"contract": CONTRACT, "start": lambda self, ops, zero: None})()
-    with pytest.raises(TypeError, match="certificate must have feature_names, .*, restore as tether"):
+    with pytest.raises(TypeError, match=r"certificate must have feature_names, .*, restore as tether"):
         Guard(lacking, lambda seen: 0.0)
 
 

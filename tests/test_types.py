@@ -1,4 +1,4 @@
-"""Number types and magnitudes under attack: digits that are not there, numbers that are hardly any, and too large ones."""
+"""Number types and magnitudes under attack: digits that are not there, numbers that are hardly any or too large."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_in_any_types_and_at_any_cost_the_promise_of_exact_constants_is_kept_or_
     try:
         certificate = tether.LipschitzCertificate(promise, env.sensitivity, rule)
     except ValueError as refused:
-        assert "beyond the 1e+100 that is computed with" in str(refused)
+        assert "beyond the 1e+100 that is computed with" in str(refused)  # noqa: PT017
         assert size > 1e90
         return
     episodes = draw(env, 1, np.random.default_rng(seed))
