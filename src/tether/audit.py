@@ -41,7 +41,7 @@ class Audit:
     """[N, H] (1 + lam) J_h(prior) + h b."""
     ties: NDArray[np.float64]
     """[N, H] how far a cost may be above its bound and count as equal to it, cost units, never negative: `tie_share` of
-    the bound, for the coarser type of the two costs."""
+    the bound, for the coarser type of the two costs. (Where the prior has negative costs, their sizes count.)"""
     uncertified_from: NDArray[np.integer] | None = None
     """[N] the round, counted from 1, from which on the promise was not certified, because the guard saw an assumption
     breached in it; H + 1 if it was certified in every round. None if no guard told."""
