@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 UNITS = 64.0
 """Units of round-off of the bound that are a tie, for costs that are floating-point numbers. The same costs, computed
-by NumPy and by a compiled program, were seen to differ by up to 63 units (`Carbon`, `Cooling` and their variants under
-`tether attack`, float32 and float64, 1 to 400 rounds); by two compiled programs, by up to 28."""
+by NumPy and by a compiled program, were seen to differ by up to 63 units (the systems of `tether attack`, 1 to 400
+rounds: carbon in float64 and float32, cooling in float64); by two compiled programs, by up to 28. These are the largest
+that were seen, not a proof: a plant that cancels more differs by more."""
 EXACT = 2.0**53
 """From here on float64 leaves out whole numbers."""
 
@@ -41,7 +42,7 @@ class Audit:
     """[N, H] (1 + lam) J_h(prior) + h b."""
     ties: NDArray[np.float64]
     """[N, H] how far a cost may be above its bound and count as equal to it, cost units, never negative: `tie_share` of
-    the bound, for the coarser type of the two costs."""
+    the bound, for the coarser type of the two costs. (Where the prior has negative costs, their sizes count.)"""
     uncertified_from: NDArray[np.integer] | None = None
     """[N] the round, counted from 1, from which on the promise was not certified, because the guard saw an assumption
     breached in it; H + 1 if it was certified in every round. None if no guard told."""
