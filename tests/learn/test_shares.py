@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from tether.learn.shares import LEAST, Shares
 
 
+@hypothesis.settings(deadline=None)
 @given(st.integers(1, 13), st.integers(1, 7))
 def test_what_is_cut_and_joined_is_the_whole_again(settings, seeds):
     grid = np.arange(settings * seeds).reshape(settings, seeds)
