@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tether.audit import audit
-from tether.certificates.compare import Plant, Situation, compare
+from tether.certificates.base import Action
+from tether.certificates.compare import Draw, Plant, PlantState, Situation, compare
 from tether.certificates.structure import Structure
 from tether.contract import Contract
-from tether.ops import NUMPY
+from tether.ops import NUMPY, Number
 
 if TYPE_CHECKING:
     from tether.envs.base import Env
@@ -49,15 +50,15 @@ class Case:
     """State of the plant that the prior has had from the start."""
     gaps: list[Any]
     """What the structure was told, as its `refine` gives it."""
-    action: Any
+    action: Action
     """What is played in round h, a number or a list."""
-    prior_action: Any
+    prior_action: Action
     """What the prior would play there."""
     draws: list[Numbers]
     """What is drawn, by series, in round h and in each one after it up to the horizon."""
-    low: Any
+    low: Number
     """Lower bounds of the actions, a number or a list; None for none."""
-    high: Any
+    high: Number
     """Upper bounds of the actions, likewise."""
 
     @property
@@ -149,9 +150,9 @@ class GuardedCase:
     """What is drawn in each round."""
     proposals: list[Any]
     """What is proposed in each round; null is no proposal, on which the guard plays the backup that it carries."""
-    low: Any
+    low: Number
     """Lower bounds of the actions, a number or a list; None for none."""
-    high: Any
+    high: Number
     """Upper bounds of the actions, likewise."""
 
     @property
@@ -277,12 +278,12 @@ def play_guarded(
     return promise, GuardedCase("breach", float(breach is not None), 0.5, at, detail, **told)
 
 
-def _looked(env: Env, state: Any, drawn: Any) -> tuple[Any, Any]:
+def _looked(env: Env, state: PlantState, drawn: Draw) -> tuple[Any, Any]:
     observation = env.observation(state, drawn)
     return observation, env.prior(observation)
 
 
-def _stepped(env: Env, state: Any, drawn: Any, action: Any) -> tuple[Any, Any]:
+def _stepped(env: Env, state: PlantState, drawn: Draw, action: Action) -> tuple[Any, Any]:
     step = env.step(state, drawn, action)
     return step.cost, step.state
 

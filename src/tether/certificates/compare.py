@@ -17,11 +17,16 @@ was found is played again with it. The bounds by name, where PLAN is `prior` or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from tether.certificates.base import Action, Observation
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.ops import FLOAT64, Flag, Number, Ops
 
+PlantState: TypeAlias = Any
+"""The state of a system, as it has it: a NamedTuple of numbers or arrays."""
+Draw: TypeAlias = Any
+"""What is drawn in a round, as the system has it."""
 HUGE = 1e30
 """Stands for any larger difference, so that a search has numbers to compare."""
 
@@ -35,24 +40,24 @@ class Plant(NamedTuple):
     """`play(state, draw, action) -> (cost, next state)`."""
     cost_floor: float
     """Of the contract (eps), cost units."""
-    low: Any
+    low: Number
     """Lower bounds of the actions, a number or [n]."""
-    high: Any
+    high: Number
     """Upper bounds of the actions, a number or [n]."""
 
 
 class Situation(NamedTuple):
     """Where bounds are compared: a round in which the action is not yet played."""
 
-    own: Any
+    own: PlantState
     """State of the own plant."""
-    prior: Any
+    prior: PlantState
     """State of the plant that the prior has had from the start."""
     gaps: Numbers
     """What is known of how far they are apart, as `Structure.refine` gives it."""
     draws: Sequence[Any]
     """What is drawn, one entry a round from this one on."""
-    action: Any
+    action: Action
     """What is played in this round, a number or [..., n]."""
     lam: Number
     """Of the contract."""
@@ -164,26 +169,26 @@ def _follow(
 
 
 def round_of(
-    structure: Structure, plant: Plant, observation: Any, wish: Any, gaps: Numbers, lam: Number
+    structure: Structure, plant: Plant, observation: Observation, wish: Action, gaps: Numbers, lam: Number
 ) -> Round:
     """The round as the structure sees it."""
     seen = structure.read(observation)
     return Round(gaps, seen, entries_of(structure, wish), lam, plant.cost_floor, plant.low, plant.high)
 
 
-def entries_of(structure: Structure, action: Any) -> Any:
+def entries_of(structure: Structure, action: Action) -> Action:
     """An action as the structure takes it: a number, an array, or a list of the n entries of [..., n]."""
     if not structure.scalar or structure.entries == 0:
         return action
     return [action[..., i] for i in range(structure.entries)]
 
 
-def packed(action: Any, like: Any, ops: Ops) -> Any:
+def packed(action: Action, like: Action, ops: Ops) -> Action:
     """The opposite of `entries_of`, in the shape of `like`."""
     return 0.0 * like + (ops.stack(action, axis=-1) if isinstance(action, list) else action)
 
 
-def _under_prior(plant: Plant, state: Any, draw: Any) -> tuple[Number, Any]:
+def _under_prior(plant: Plant, state: PlantState, draw: Draw) -> tuple[Number, Any]:
     return plant.play(state, draw, plant.look(state, draw)[1])
 
 
@@ -197,7 +202,7 @@ def _refused(allowed: Flag, like: Number, ops: Ops) -> Number:
     return ops.where(allowed, 0.0, 1.0) + 0.0 * like
 
 
-def _outside(structure: Structure, plant: Plant, action: Any, ops: Ops) -> Number:
+def _outside(structure: Structure, plant: Plant, action: Action, ops: Ops) -> Number:
     """How far an action is from those that there are and for which the bounds hold."""
     if structure.entries == 0:
         action = [action]

@@ -16,12 +16,22 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tether import _validate
+from tether.certificates.base import Action, Observation
 from tether.certificates.breeding import Array, Breeder, Range, Trials
 from tether.certificates.cases import ROUND_OFF, Case, Falsified, GuardedCase, plain, plain_end, play_guarded
-from tether.certificates.compare import Compared, Plant, Situation, compare, entries_of, round_of
-from tether.certificates.structure import Bounds, Round, Structure
+from tether.certificates.compare import (
+    Compared,
+    Draw,
+    Plant,
+    PlantState,
+    Situation,
+    compare,
+    entries_of,
+    round_of,
+)
+from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.contract import Contract
-from tether.ops import FLOAT64, NUMPY, Number, jax_ops
+from tether.ops import FLOAT64, NUMPY, Number, Ops, jax_ops
 
 if TYPE_CHECKING:
     from tether.data.episodes import Episodes
@@ -41,8 +51,8 @@ def falsify(
     episodes: Episodes | None = None,
     *,
     contract: Contract | None = None,
-    low: Any = None,
-    high: Any = None,
+    low: Number | None = None,
+    high: Number | None = None,
     count: int = 40_000,
     guarded: int = 60,
     seed: int = 0,
@@ -124,7 +134,7 @@ def series_ranges(env: Env, episodes: Episodes | None, horizon: int) -> dict[str
 class _Search:
     """The worst cases so far, by bound."""
 
-    def __init__(self, env: Env, structure: Structure, breeder: Breeder, low: Any, high: Any) -> None:
+    def __init__(self, env: Env, structure: Structure, breeder: Breeder, low: Number, high: Number) -> None:
         self.env, self.structure, self.breeder = env, structure, breeder
         look, play = _batched(env)
         self.plant = Plant(look, play, env.cost_floor, low, high)
@@ -253,7 +263,7 @@ def _through_guard(
     series = {name: values[i] for name, values in trials.series.items()}
     quiet = rng.random() < 0.5
 
-    def propose(h: int, wish: Any) -> Any:
+    def propose(h: int, wish: Action) -> Any:
         return None if quiet and h > start else search.action(wish, script[h])
 
     return play_guarded(
@@ -279,34 +289,34 @@ class _Mapped:
     def start(self, zero: Any) -> Any:
         return self._map("start", self._structure.start, zero)
 
-    def read(self, observation: Any) -> Any:
+    def read(self, observation: Observation) -> Any:
         return self._map("read", self._structure.read, np.moveaxis(observation, -1, 0))
 
-    def gaps_between(self, seen: Any, prior_seen: Any, ops: Any) -> Any:  # noqa: ARG002
+    def gaps_between(self, seen: Numbers, prior_seen: Numbers, ops: Ops) -> Any:  # noqa: ARG002
         return self._with_ops("gaps_between", seen, prior_seen)
 
-    def refine(self, gaps: Any, seen: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
+    def refine(self, gaps: Numbers, seen: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         return self._with_ops("refine", gaps, seen, np.full(len(seen[0]), epsilon))
 
-    def close(self, step: Any, cost: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
+    def close(self, step: Numbers, cost: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         return self._with_ops("close", step, cost, np.full(len(cost), epsilon))
 
-    def admits(self, seen: Any, ops: Any) -> Any:  # noqa: ARG002
+    def admits(self, seen: Any, ops: Ops) -> Any:  # noqa: ARG002
         return self._with_ops("admits", seen)
 
-    def agrees(self, seen: Any, prior: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
+    def agrees(self, seen: Any, prior: Action, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         return self._with_ops("agrees", seen, prior, np.full(len(prior), epsilon))
 
-    def bounds(self, now: Round, action: Any, plan: int, ops: Any) -> Bounds:  # noqa: ARG002
-        def one(gaps: Any, seen: Any, prior: Any, lam: Any, action: Any) -> Bounds:
+    def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
+        def one(gaps: Numbers, seen: Numbers, prior: Action, lam: Number, action: Action) -> Bounds:
             here = Round(gaps, seen, prior, lam, *now[4:])
             return self._structure.bounds(here, action, plan, jax_ops())
 
         found: Bounds = self._map(("bounds", plan), one, *now[:4], action)
         return found
 
-    def backup(self, plan: int, now: Round, ops: Any) -> Any:  # noqa: ARG002
-        def one(gaps: Any, seen: Any, prior: Any, lam: Any) -> Any:
+    def backup(self, plan: int, now: Round, ops: Ops) -> Action:  # noqa: ARG002
+        def one(gaps: Numbers, seen: Numbers, prior: Action, lam: Number) -> Any:
             return self._structure.backup(plan, Round(gaps, seen, prior, lam, *now[4:]), jax_ops())
 
         return self._map(("backup", plan), one, *now[:4])
@@ -328,28 +338,28 @@ def _batched(env: Env) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any, A
     """`look` and `play` of a `Plant` for many cases at once; an observation is [o, count]."""
     import jax
 
-    def looked(state: Any, drawn: Any) -> tuple[Any, Any]:
+    def looked(state: PlantState, drawn: Draw) -> tuple[PlantState, PlantState]:
         observation = env.observation(state, drawn)
         return observation, env.prior(observation)
 
-    def played(state: Any, drawn: Any, action: Any) -> tuple[Any, Any]:
+    def played(state: PlantState, drawn: Draw, action: Action) -> tuple[PlantState, PlantState]:
         step = env.step(state, drawn, action)
         return step.cost, step.state
 
     compiled_look, compiled_play = jax.jit(jax.vmap(looked)), jax.jit(jax.vmap(played))
 
-    def look(state: Any, drawn: Any) -> tuple[Any, Any]:
+    def look(state: PlantState, drawn: Draw) -> tuple[PlantState, PlantState]:
         observation, wish = compiled_look(state, drawn)
         return np.moveaxis(np.asarray(observation), 0, -1), np.asarray(wish)
 
-    def play(state: Any, drawn: Any, action: Any) -> tuple[Any, Any]:
+    def play(state: PlantState, drawn: Draw, action: Action) -> tuple[PlantState, PlantState]:
         cost, after = compiled_play(state, drawn, action)
         return np.asarray(cost), _mapped(np.asarray, after)
 
     return look, play
 
 
-def _mapped(function: Callable[[Any], Any], state: Any) -> Any:
+def _mapped(function: Callable[[Any], Any], state: PlantState) -> Any:
     """A state with the function applied to each of its entries."""
     return type(state)(*(function(entry) for entry in state))
 
@@ -362,7 +372,7 @@ def _chosen(condition: Array, if_true: Any, if_false: Any) -> Any:
     return np.where(condition[(..., *[None] * (np.ndim(if_true) - 1))], if_true, if_false)
 
 
-def _true(there: Any, gaps: Any, seen: Any) -> Array:
+def _true(there: Any, gaps: Numbers, seen: Any) -> Array:
     """[count] whether the gaps bound those that there are, up to round-off."""
     count = len(seen[0])
 
