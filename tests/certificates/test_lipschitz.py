@@ -178,6 +178,7 @@ def test_bisection_finds_the_least_ratio_over_a_long_horizon(rho, base, slope, m
     assert found == pytest.approx(ratios.min(), rel=1e-9, abs=1e-10 * (base + slope * remaining))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_one_compiled_program_serves_every_lam_and_b(rule):
     def radius_after(certificate):
