@@ -51,7 +51,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/certificates/saved.py": ("tests/test_saved_guard.py",),
     "src/tether/certificates/lipschitz.py": ("tests/certificates/test_lipschitz_numbers.py",),
     "src/tether/certificates/structure.py": ("tests/certificates/test_structured.py",),
-    "src/tether/certificates/structured.py": ("tests/certificates/test_structured.py",),
+    "src/tether/certificates/structured.py": ("tests/certificates/test_structured_numbers.py",),
     "src/tether/certificates/share.py": ("tests/certificates/test_share.py",),
     "src/tether/certificates/systems.py": ("tests/certificates/test_structured.py",),
     "src/tether/certificates/cooling.py": ("tests/certificates/test_cooling_structure.py",),
