@@ -44,7 +44,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/decision.py": ("tests/test_guard.py",),
     "src/tether/_actions.py": ("tests/test_guard.py", "tests/test_fail_closed.py"),
     "src/tether/_turn.py": ("tests/test_guard.py", "tests/test_fail_closed.py"),
-    "src/tether/_values.py": ("tests/test_guard.py", "tests/test_fail_closed.py", "tests/test_saved_guard.py"),
+    "src/tether/_values.py": (
+        "tests/test_guard.py",
+        "tests/test_fail_closed.py",
+        "tests/test_saved_guard.py",
+    ),
     "src/tether/audit.py": ("tests/test_audit.py",),
     "src/tether/ops.py": ("tests/certificates/test_structured.py",),
     "src/tether/certificates/base.py": ("tests/certificates/test_lipschitz_numbers.py",),

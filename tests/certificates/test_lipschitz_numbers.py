@@ -28,7 +28,9 @@ def certificate(rule="tight", contract=CONTRACT, bounds=BOUNDS, **options):
 @pytest.mark.parametrize("horizon", [1, 24, 1000])
 @pytest.mark.parametrize("epsilon", [0.01, 1e-4, FLOAT32, FLOAT64])
 def test_the_unit_of_round_off_is_the_sums_own_or_that_of_a_plant_with_large_states(p, horizon, epsilon):
-    made = certificate(contract=dataclasses.replace(CONTRACT, horizon=horizon), bounds=Sensitivity(1.0, 0.0, p))
+    made = certificate(
+        contract=dataclasses.replace(CONTRACT, horizon=horizon), bounds=Sensitivity(1.0, 0.0, p)
+    )
     own = epsilon * (4.0 * (horizon + 16.0) + p.round_off_growth(horizon))
     ops, state = made.online_ops, made.start()
     unit = made.open(state, None, ops, epsilon).unit
@@ -88,7 +90,9 @@ def test_a_round_is_accounted_for_as_documented(rule):
     expected = (2.0, allowance, surplus, 0.25, 20.0 + 4.0 * 3.0 + 5.0 + total * 0.125)
     assert closed[:5] == pytest.approx(expected, rel=1e-12)
     assert closed.breached is False
-    assert made.close(state, 0.125, 1.5, FLOATS).surplus == pytest.approx(4.0 + 3.0 * 1.0 - 1.5)  # the contract's floor
+    assert made.close(state, 0.125, 1.5, FLOATS).surplus == pytest.approx(
+        4.0 + 3.0 * 1.0 - 1.5
+    )  # the contract's floor
     spent = made.close(state._replace(allowance=90.0), 0.125, 3.0, FLOATS)
     assert rule == "tight" or spent.allowance == pytest.approx(95.0 - total * 0.125)
     assert made.total(state) == pytest.approx(total)
@@ -141,7 +145,7 @@ def test_what_was_really_applied_counts_in_the_largest_norm_and_more_than_was_sa
     decided = made.update(state, taken, Outcome(2.0), NUMPY)
     assert decided == made.close(state._replace(magnitude=5.0 + 10.0 * 3.0), 0.01, 2.0, NUMPY)
     for off, breached in ((0.0625, False), (0.125, True)):  # l1 of (off, -off): 2 off
-        applied = made.update(state, taken, Outcome(2.0, applied=prior + [off, -off]), NUMPY)
+        applied = made.update(state, taken, Outcome(2.0, applied=prior + np.array([off, -off])), NUMPY)
         assert applied.memory == 2.0 * off
         assert applied.breached == breached
     lost = made.update(state, taken, Outcome(2.0, applied=prior * math.nan), NUMPY)
@@ -186,7 +190,10 @@ def test_constants_beyond_what_is_computed_with_are_refused_and_in_float32_a_bre
     coarse = NUMPY.limit(single)
     assert coarse < LIMIT
     for size, breached in ((0.5 * coarse, False), (1.5 * coarse, True)):
-        assert certificate(bounds=Sensitivity(size, 0.0, geometric(0.5))).start(NUMPY, single).breached == breached
+        assert (
+            certificate(bounds=Sensitivity(size, 0.0, geometric(0.5))).start(NUMPY, single).breached
+            == breached
+        )
         assert certificate(contract=Contract(0.0, size, 4, 1.0)).start(NUMPY, single).breached == breached
     with pytest.raises(ValueError, match="resolution must be at least 0"):
         certificate(resolution=-1e-9)
@@ -198,7 +205,10 @@ def test_a_cost_is_accepted_up_to_four_units_of_round_off_below_the_floor(floor)
     for epsilon in (0.0, FLOAT32, 0.01):
         rounding = 4.0 * max(epsilon, FLOAT64)
         assert accepted_cost(contract, floor * (1.0 - rounding), epsilon, FLOATS) == (True, floor)
-        assert accepted_cost(contract, floor * (1.0 - 1.04 * rounding - FLOAT64), epsilon, FLOATS) == (False, floor)
+        assert accepted_cost(contract, floor * (1.0 - 1.04 * rounding - FLOAT64), epsilon, FLOATS) == (
+            False,
+            floor,
+        )
     assert accepted_cost(contract, LIMIT, 0.0, FLOATS) == (True, LIMIT)
     for impossible in (1.01 * LIMIT, math.inf, -math.inf, math.nan):
         assert accepted_cost(contract, impossible, 0.0, FLOATS) == (False, floor)

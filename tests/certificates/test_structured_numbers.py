@@ -230,7 +230,9 @@ def test_a_round_is_accounted_for_as_documented():
     closed = made.update(state(), taken(), Outcome(5.0), FLOATS)
     seen = 5.0 - 3.0 * 1.5  # the structure's floor is 1 + size / 4
     assert closed == StructuredState(3.0, 1.0 + seen, (2.0, 1.5), 30.0 + 4.0 * 5.0 + 5.0 + 4.0, 1.0, False)
-    assert made.update(state(), taken(now=0.25), Outcome(5.0), FLOATS).account == 1.25  # what was feared is less
+    assert (
+        made.update(state(), taken(now=0.25), Outcome(5.0), FLOATS).account == 1.25
+    )  # what was feared is less
     assert made.update(state(), taken(now=-4.0), Outcome(5.0), FLOATS).magnitude == 59.0
     assert made.update(state(account=8.9), taken(), Outcome(5.0), FLOATS).account == 9.0  # 3 b
     known = made.close(state(), taken(), Outcome(5.0), 2.0, FLOATS)
