@@ -246,6 +246,7 @@ def test_a_tie_is_called_a_tie_and_a_violation_is_not():
     assert "(bound minus cost, cost units)" in str(audit([[1.0]], [[1.0]], contract))
 
 
+@pytest.mark.slow
 def test_training_judges_costs_that_are_not_finite_as_the_audit_does():
     prior = jnp.cumsum(jnp.ones((3, 4), jnp.float32), axis=0)
     runs = jnp.array(
@@ -278,6 +279,7 @@ def test_runs_that_cannot_be_compared_are_refused(run, prior, message):
         audit(run, prior, CONTRACT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_the_figure_is_saved(tmp_path, suffix):
     audit(PRIOR, PRIOR, CONTRACT).figure(tmp_path / f"audit.{suffix}")

@@ -144,6 +144,7 @@ def test_a_horizon_over_which_single_precision_says_nothing_leaves_no_freedom(ru
     assert Guard(long, lambda seen: 5.0, resolution=0.0).act(None, 1e3).action > 5.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("p", PERTURBATIONS)
 def test_in_every_kind_of_arithmetic_an_overflow_leaves_a_radius_of_zero(rule, p):

@@ -348,6 +348,7 @@ def torch_numbers():
     return [leaf, 1.0 * leaf, torch.tensor([2.0], dtype=torch.bfloat16), torch.tensor(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", range(4))
 def test_tensors_that_require_a_gradient_are_numbers_like_any_other(form):
     value = torch_numbers()[form]
@@ -509,6 +510,7 @@ def test_buffers_that_are_overwritten_after_a_call_change_nothing(kind):
     np.testing.assert_array_equal(*actions)
 
 
+@pytest.mark.slow
 def test_importing_tether_does_not_import_jax():
     code = (
         "import sys, tether; from tether import Guard; from tether.envs.carbon import Carbon;"

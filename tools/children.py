@@ -28,6 +28,7 @@ MEMORY = 6_000_000_000
 """Bytes that a child may allocate: a mutant can ask for any number of rounds."""
 OPTIONS = (
     "-x", "-q", "--no-header", "--tb=native", "-p", "no:cacheprovider",
+    "-m", "not slow",  # for thousands of mutants
     "-W", "ignore::pytest.PytestAssertRewriteWarning",  # plugins are imported before the fork
 )  # fmt: skip
 Task = TypeVar("Task")

@@ -40,6 +40,26 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/monitor.py": ("tests/test_lipschitz_monitor.py", "tests/test_monitor.py"),
     "src/tether/projection.py": ("tests/test_projection.py",),
     "src/tether/sensitivity.py": ("tests/test_sensitivity.py",),
+    "src/tether/guard.py": ("tests/test_guard.py", "tests/test_fail_closed.py", "tests/test_saved_guard.py"),
+    "src/tether/decision.py": ("tests/test_guard.py",),
+    "src/tether/_actions.py": ("tests/test_guard.py", "tests/test_fail_closed.py"),
+    "src/tether/_turn.py": ("tests/test_guard.py", "tests/test_fail_closed.py"),
+    "src/tether/_values.py": (
+        "tests/test_guard.py",
+        "tests/test_fail_closed.py",
+        "tests/test_saved_guard.py",
+    ),
+    "src/tether/audit.py": ("tests/test_audit.py",),
+    "src/tether/ops.py": ("tests/certificates/test_structured.py",),
+    "src/tether/certificates/base.py": ("tests/certificates/test_lipschitz_numbers.py",),
+    "src/tether/certificates/saved.py": ("tests/test_saved_guard.py",),
+    "src/tether/certificates/lipschitz.py": ("tests/certificates/test_lipschitz_numbers.py",),
+    "src/tether/certificates/structure.py": ("tests/certificates/test_structured.py",),
+    "src/tether/certificates/structured.py": ("tests/certificates/test_structured_numbers.py",),
+    "src/tether/certificates/share.py": ("tests/certificates/test_share.py",),
+    "src/tether/certificates/systems.py": ("tests/certificates/test_structured.py",),
+    "src/tether/certificates/cooling.py": ("tests/certificates/test_cooling_structure.py",),
+    "src/tether/certificates/shadowing.py": ("tests/certificates/test_shadowing.py",),
 }
 """The files that are mutated, and where the tests are that must notice, beside a file's own doctests."""
 Key = tuple[str, str, str, str, int]

@@ -17,6 +17,7 @@ SYSTEMS = systems("cooling")
 ENV = SYSTEMS["as it is"]
 
 
+@pytest.mark.slow
 def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do():
     for lam, b in ((0.0, 1.0), (0.5, 0.1), (0.0, 0.0)):
         contract = ENV.contract(lam, b)
@@ -38,6 +39,7 @@ def online(env, episodes, i, guard):
         yield decision, observation, before
 
 
+@pytest.mark.slow
 def test_the_online_guard_and_the_compiled_rollout_decide_alike_and_what_is_played_was_checked():
     episodes = hostile_episodes(ENV, 2_000, np.random.default_rng(2))
     contract = ENV.contract(0.0, 1.0)

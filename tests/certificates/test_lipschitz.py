@@ -191,6 +191,7 @@ def test_the_least_ratio_does_not_depend_on_the_unit_of_cost(size):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_one_compiled_program_serves_every_lam_and_b(rule):
     def radius_after(certificate):

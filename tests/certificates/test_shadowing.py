@@ -30,6 +30,7 @@ def attack(name):
     return hostile_episodes(SCRIPTED[name], 4_000, np.random.default_rng(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_no_hostile_policy_breaks_the_promise_with_the_prior_known(name):
     env = SCRIPTED[name]
@@ -59,6 +60,7 @@ def play(env, episodes, i, guard, reveals):
         yield decision, cost, prior_cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["carbon", "inference", "cooling"])
 def test_the_prior_is_replayed_exactly_and_as_in_the_rollout(name):
     env = SCRIPTED[name]

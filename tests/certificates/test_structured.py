@@ -10,13 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tether
 from structures import guarded_costs, prior_costs
 from tether.certificates import Bounds, Box, Outcome, Round, Structured
-from tether.certificates.share import largest_share
 from tether.experiments.attack import BOUNDS, attack, hostile, hostile_episodes, loosened, systems
 from tether.experiments.maximal import allowed_shares
 from tether.ops import FLOAT32, FLOATS, NUMPY, jax_ops
@@ -76,6 +73,7 @@ def test_the_excess_of_a_round_is_the_largest_that_brute_force_finds_and_hardly_
         assert np.quantile((claimed - worst) / (1.0 + np.abs(worst)), 0.99) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAPERS)
 def test_the_safe_set_is_nearly_the_largest_that_keeps_the_promise(kind):
     env = PLAIN[kind]
@@ -146,6 +144,7 @@ def test_with_limited_energy_the_prior_is_a_backup_and_the_promise_is_kept(kind)
     assert np.min(verdict.margins / verdict.bounds) < 1e-6  # nothing is kept by being timid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAPERS)
 def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do(kind):
     env = PAPERS[kind]
@@ -227,6 +226,7 @@ def online(env, episodes, i, guard, proposal=None):
         yield decision, observation, before, cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAPERS)
 def test_the_online_guard_and_the_compiled_rollout_decide_alike(kind):
     env = PAPERS[kind]
@@ -272,6 +272,7 @@ def test_what_is_played_is_checked_or_carried(kind):
     assert carried > 0 or kind == "inference"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wish", "seen"),
     [("carbon", 0.5, (4.0, 2.0, 0.0, 1.0)), ("inference", 6.0, (5.0, 1.0, 0.0, 2.0))],
@@ -397,6 +398,7 @@ def test_a_structure_is_checked_and_described():
         assert tether.certificates.certificate_from_dict(certificate.to_dict()) == certificate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["carbon", "inference"])
 def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch):
     from tether.learn.rollout import play
@@ -415,34 +417,6 @@ def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch
     slopes = [float(slope(share)) for share in (0.3, 1.0, 3.0)]
     assert all(np.isfinite(slopes))
     assert any(slope != 0.0 for slope in slopes)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    root=st.floats(1e-4, 2.0),
-    steep=st.floats(0.01, 100.0),
-    power=st.sampled_from([0.5, 1.0, 2.0, 6.0]),
-    kind=st.sampled_from(["floats", "numpy"]),
-)
-def test_the_search_finds_most_of_the_way_and_never_goes_too_far(root, steep, power, kind):
-    """An excess with a kink of any size at its root, concave, linear or convex."""
-
-    def excess(_, share):
-        away = (share / root) ** power - 1.0
-        return NUMPY.where(away > 0.0, steep * away, away)
-
-    if kind == "floats":
-        share = largest_share(lambda _, t: float(excess(None, t)), None, 1.0, FLOATS)
-    else:
-        share = largest_share(excess, None, np.ones(1), NUMPY)[0]
-    assert excess(None, share) <= 0.0
-    assert share >= 0.7 * min(root, 1.0)
-
-
-def test_an_excess_that_is_not_a_number_is_not_safe():
-    assert largest_share(lambda _, share: math.nan, None, 1.0, FLOATS) == 0.0
-    assert largest_share(lambda _, share: math.inf * (share > 0.0), None, 1.0, FLOATS) == 0.0
-    assert largest_share(lambda _, share: -math.inf, None, 1.0, FLOATS) == 1.0
 
 
 @dataclasses.dataclass(frozen=True)

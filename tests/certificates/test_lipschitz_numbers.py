@@ -1,0 +1,305 @@
+"""The Lipschitz certificate in numbers that can be worked out by hand: reserves, accounts, what is saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tether import Contract, LipschitzCertificate, Sensitivity, geometric, table
+from tether.certificates import Box, Outcome
+from tether.certificates.base import accepted_cost
+from tether.certificates.lipschitz import LipschitzState, Taken
+from tether.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
+
+RULES = ("paper", "released", "tight")
+CONTRACT = Contract(lam=2.0, b=3.0, horizon=4, cost_floor=1.0)
+BOUNDS = Sensitivity(10.0, 2.0, geometric(0.5))
+LIMIT = FLOATS.limit(0.0)
+
+
+def certificate(rule="tight", contract=CONTRACT, bounds=BOUNDS, **options):
+    return LipschitzCertificate(contract, bounds, rule, **options)
+
+
+@pytest.mark.parametrize("p", [geometric(0.5), geometric(1.5), table([1.0] * 1000)])
+@pytest.mark.parametrize("horizon", [1, 24, 1000])
+@pytest.mark.parametrize("epsilon", [0.01, 1e-4, FLOAT32, FLOAT64])
+def test_the_unit_of_round_off_is_the_sums_own_or_that_of_a_plant_with_large_states(p, horizon, epsilon):
+    made = certificate(
+        contract=dataclasses.replace(CONTRACT, horizon=horizon), bounds=Sensitivity(1.0, 0.0, p)
+    )
+    own = epsilon * (4.0 * (horizon + 16.0) + p.round_off_growth(horizon))
+    ops, state = made.online_ops, made.start()
+    unit = made.open(state, None, ops, epsilon).unit
+    assert unit == pytest.approx(max(own, math.sqrt(epsilon) / 16.0), rel=1e-12)
+    assert dataclasses.replace(made, resolution=epsilon).open(state, None, ops).unit == unit
+    assert dataclasses.replace(made, resolution=epsilon / 2).open(state, None, ops, epsilon).unit == unit
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_radius_keeps_the_documented_share_of_all_sums_in_reserve(rule):
+    """Without later rounds' effects the formulas are short: slack over the immediate effect, rounded inward twice."""
+    epsilon = 2.0**-30
+    unit = math.sqrt(epsilon) / 16.0
+    made = certificate(rule, bounds=Sensitivity(10.0, 0.0, geometric(0.5)))
+    coarse = dataclasses.replace(made, resolution=epsilon)
+    earned = 5.0
+    expected = earned * (1.0 - 2.0 * unit if rule == "tight" else 1.0 - unit) * (1.0 - unit) / 10.0
+    assert made.radius(made.start(), FLOATS, epsilon) == pytest.approx(expected, rel=1e-12)
+    assert coarse.radius(coarse.start(), FLOATS) == pytest.approx(expected, rel=1e-12)
+    state = LipschitzState(2.0, 7.0, 4.0, 0.0, 20.0, False)
+    slack = 4.0 + (2.0 * 3.0 + earned) * (1.0 - unit) if rule == "tight" else 7.0
+    expected = (slack - unit * 20.0) * (1.0 - unit) / 10.0
+    assert made.radius(state, FLOATS, epsilon) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_where_round_off_is_as_large_as_the_sums_nothing_is_left(rule):
+    made = certificate(rule)
+    state = LipschitzState(1.0, 50.0, 50.0, 0.0, 0.0, False)
+    assert made.radius(state, FLOATS, 0.001) > 0.0
+    assert made.radius(state, FLOATS, 1.0) == 0.0
+    behind = LipschitzState(1.0, -50.0, -50.0, 0.0, 0.0, False)
+    for epsilon in (0.0, 1.0):  # two negatives make no plus
+        assert made.radius(behind, FLOATS, epsilon) == 0.0
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_radius_is_beyond_what_is_computed_with(rule):
+    made = certificate(rule, bounds=Sensitivity(1e-320, 0.0, geometric(0.5)))
+    assert made.radius(made.start(FLOATS), FLOATS) == LIMIT
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_round_is_accounted_for_as_documented(rule):
+    made = certificate(rule)
+    state = LipschitzState(1.0, 7.0, 4.0, 0.25, 20.0, False)
+    closed = made.close(state, 0.125, 3.0, FLOATS)
+    floor = 3.0 - (2.0 * 0.25 + 10.0 * 0.125)  # 1.25
+    total = 10.0 + 2.0 * (1.0 + 0.5)  # two rounds come after it
+    later = 2.0 * 0.25 * (1.0 + 0.5)
+    surplus = 4.0 + 3.0 * floor - 3.0
+    allowance = {
+        "tight": 7.0,
+        "paper": 5.0 + max(7.0 - total * 0.125, surplus - later),
+        "released": 5.0 + max(7.0 - total * 0.125, surplus - later + 2.0 * 3.0),
+    }[rule]
+    expected = (2.0, allowance, surplus, 0.25, 20.0 + 4.0 * 3.0 + 5.0 + total * 0.125)
+    assert closed[:5] == pytest.approx(expected, rel=1e-12)
+    assert closed.breached is False
+    assert made.close(state, 0.125, 1.5, FLOATS).surplus == pytest.approx(
+        4.0 + 3.0 * 1.0 - 1.5
+    )  # the contract's floor
+    spent = made.close(state._replace(allowance=90.0), 0.125, 3.0, FLOATS)
+    assert rule == "tight" or spent.allowance == pytest.approx(95.0 - total * 0.125)
+    assert made.total(state) == pytest.approx(total)
+    assert made.margin(state, 0.125) == pytest.approx(4.0 + 5.0 + 3.0 - 2.0 * 0.25 - 10.0 * 0.125)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_before_the_first_round_there_is_what_one_round_earns(rule):
+    for ops in (FLOATS, NUMPY):
+        start = certificate(rule).start(ops)
+        assert start == (0.0, 0.0 if rule == "tight" else 5.0, 0.0, 0.0, 5.0, False)
+    tabled = certificate(rule, bounds=Sensitivity(10.0, 2.0, table([1.0, 0.5, 0.25]))).start(NUMPY)
+    np.testing.assert_array_equal(tabled.memory, np.zeros(4))
+
+
+def test_a_choice_says_how_far_it_went_and_what_is_left():
+    made = certificate()
+    box = Box(0.0, 9.0, "l2")
+    state = LipschitzState(1.0, 0.0, 4.0, 0.25, 20.0, False)
+    opened = made.open(state, None, FLOATS)
+    choice = made.choose(opened, 8.0, 2.0, box, FLOATS)
+    assert choice.radius == opened.radius == made.radius(state, FLOATS)
+    assert choice.deviation == pytest.approx(choice.radius, rel=1e-6)
+    assert choice.deviation <= choice.radius
+    assert choice.action == pytest.approx(2.0 + choice.deviation)
+    assert choice.margin == made.margin(state, choice.deviation)
+    assert choice.backup == 0.0
+    assert choice.taken == Taken(choice.deviation, choice.radius, 2.0)
+    assert choice.breached is False
+    assert made.choose(opened._replace(state=state._replace(breached=True)), 8.0, 2.0, box, FLOATS).breached
+    assert made.backup_action(opened, 2.0, box, FLOATS) == 2.0
+    allowance, margin, carried = made.features(opened, FLOATS)
+    assert allowance == pytest.approx(opened.radius * made.total(state))
+    assert (margin, carried) == (made.margin(state, 0.0), 0.25)
+
+
+def test_features_are_measured_in_what_a_round_earns():
+    assert certificate().feature_units() == (5.0, 5.0, pytest.approx(5.0 / (10.0 + 2.0 * 1.75)))
+    poor = certificate(contract=Contract(0.0, 0.0, 4, 1.0))
+    assert poor.feature_units() == (1.0, 1.0, 1.0)
+    little = certificate(contract=Contract(0.0, 0.5, 4, 1.0))
+    assert little.feature_units()[:2] == (0.5, 0.5)
+
+
+def test_what_was_really_applied_counts_in_the_largest_norm_and_more_than_was_safe_is_a_breach():
+    made = certificate()
+    state = made.start(FLOATS)
+    prior = np.array([1.0, -3.0])
+    taken = Taken(0.01, 0.125, prior)
+    decided = made.update(state, taken, Outcome(2.0), NUMPY)
+    assert decided == made.close(state._replace(magnitude=5.0 + 10.0 * 3.0), 0.01, 2.0, NUMPY)
+    for off, breached in ((0.0625, False), (0.125, True)):  # l1 of (off, -off): 2 off
+        applied = made.update(state, taken, Outcome(2.0, applied=prior + np.array([off, -off])), NUMPY)
+        assert applied.memory == 2.0 * off
+        assert applied.breached == breached
+    lost = made.update(state, taken, Outcome(2.0, applied=prior * math.nan), NUMPY)
+    assert lost.breached
+    again = made.update(state._replace(breached=True), taken, Outcome(2.0, applied=prior), NUMPY)
+    assert again.breached
+
+
+def test_the_round_off_of_a_cost_is_that_of_where_it_comes_from():
+    low = 1.0 - 2.0 * FLOAT32
+    for made, outcome, breached in (
+        (certificate(), Outcome(low), True),
+        (certificate(), Outcome(low, epsilon=FLOAT32), False),
+        (certificate(resolution=FLOAT32), Outcome(low), False),
+    ):
+        assert made.update(made.start(FLOATS), Taken(0.0, 0.1, 2.0), outcome, FLOATS).breached is breached
+
+
+def test_sums_beyond_what_is_computed_with_are_a_breach():
+    made = certificate()
+    full = made.start(FLOATS)._replace(magnitude=LIMIT)
+    assert made.close(full, 0.0, 2.0, FLOATS).breached is False  # 13 more are lost in a number of that size
+    assert made.close(full._replace(surplus=-LIMIT), 0.0, 2.0, FLOATS).breached is True
+    assert made.close(made.start(FLOATS)._replace(surplus=1.01 * LIMIT), 0.0, 2.0, FLOATS).breached is True
+    assert made.close(made.start(FLOATS), 0.0, LIMIT, FLOATS).breached is True
+    assert made.close(made.start(FLOATS), 0.0, LIMIT / 8.0, FLOATS).breached is False
+    assert made.close(full._replace(magnitude=0.0, breached=True), 0.0, 2.0, FLOATS).breached is True
+
+
+def test_constants_beyond_what_is_computed_with_are_refused_and_in_float32_a_breach():
+    for size, refused in ((LIMIT, False), (1.01 * LIMIT, True)):
+        for make in (
+            lambda size: certificate(bounds=Sensitivity(size, 0.0, geometric(0.5))),
+            lambda size: certificate(contract=Contract(0.0, size, 4, 1.0)),
+        ):
+            if refused:
+                with pytest.raises(ValueError, match="beyond the"):
+                    make(size)
+            else:
+                assert make(size).start(FLOATS).breached is False
+    single = np.float32(0.0)
+    coarse = NUMPY.limit(single)
+    assert coarse < LIMIT
+    for size, breached in ((0.5 * coarse, False), (1.5 * coarse, True)):
+        assert (
+            certificate(bounds=Sensitivity(size, 0.0, geometric(0.5))).start(NUMPY, single).breached
+            == breached
+        )
+        assert certificate(contract=Contract(0.0, size, 4, 1.0)).start(NUMPY, single).breached == breached
+    with pytest.raises(ValueError, match="resolution must be at least 0"):
+        certificate(resolution=-1e-9)
+
+
+@pytest.mark.parametrize("floor", [0.7, 1.0, 1000.0])
+def test_a_cost_is_accepted_up_to_four_units_of_round_off_below_the_floor(floor):
+    contract = Contract(1.0, 1.0, 4, floor)
+    for epsilon in (0.0, FLOAT32, 0.01):
+        rounding = 4.0 * max(epsilon, FLOAT64)
+        assert accepted_cost(contract, floor * (1.0 - rounding), epsilon, FLOATS) == (True, floor)
+        assert accepted_cost(contract, floor * (1.0 - 1.04 * rounding - FLOAT64), epsilon, FLOATS) == (
+            False,
+            floor,
+        )
+    assert accepted_cost(contract, LIMIT, 0.0, FLOATS) == (True, LIMIT)
+    for impossible in (1.01 * LIMIT, math.inf, -math.inf, math.nan):
+        assert accepted_cost(contract, impossible, 0.0, FLOATS) == (False, floor)
+    assert accepted_cost(contract, 2.0 * floor, 0.0, FLOATS) == (True, 2.0 * floor)
+    single = np.float32(floor * (1.0 - 2.0 * FLOAT32))
+    assert accepted_cost(contract, single, 0.0, NUMPY)[0]
+
+
+def saved(made, **changes):
+    return {**made.start(made.online_ops)._asdict(), "breached": False, **changes}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_state_is_restored_if_and_only_if_an_episode_could_have_led_there(rule):
+    made = certificate(rule)
+    most = 5.0 * 3.0  # what two rounds and the start add at least
+    good = saved(made, rounds=2.0, magnitude=most, surplus=0.0)
+    edge = 1.0 + 2e-9
+    cases = [
+        ({}, True),
+        ({"rounds": 4.0, "magnitude": 25.0}, True),
+        ({"rounds": 5.0, "magnitude": 30.0}, False),
+        ({"magnitude": most / edge}, False),
+        ({"magnitude": most * (1.0 - 0.5e-9)}, True),
+        ({"magnitude": 5.0 * (1.0 - 0.5e-9), "breached": True}, True),
+        ({"magnitude": 5.0 / edge, "breached": True}, False),
+        ({"breached": 0.0}, False),
+        ({"magnitude": LIMIT}, True),
+        ({"magnitude": 1.01 * LIMIT}, False),
+        ({"surplus": most * (1.0 + 0.5e-9)}, True),
+        ({"surplus": -most * (1.0 + 0.5e-9)}, True),
+        ({"surplus": most * edge}, False),
+        ({"surplus": -most * edge}, False),
+        ({"surplus": math.nan}, False),
+        ({"allowance": -1e3}, True),
+        ({"allowance": most * (1.0 + 0.5e-9)}, rule != "tight"),
+        ({"allowance": most * edge}, False),
+        ({"allowance": 1e-12}, rule != "tight"),
+        ({"memory": 0.0}, True),
+        ({"memory": -1e-12}, False),
+        ({"memory": [0.0] * 4}, False),
+    ]
+    for changes, possible in cases:
+        state = {**good, **changes}
+        if possible:
+            assert made.restore(state, None) == (LipschitzState(**state), None), changes
+        else:
+            with pytest.raises(ValueError, match="must be"):
+                made.restore(state, None)
+
+
+def test_a_memory_that_is_a_table_is_restored_as_an_array_of_the_horizons_length():
+    made = certificate(bounds=Sensitivity(10.0, 2.0, table([1.0, 0.5, 0.25])))
+    state, _ = made.restore(saved(made, memory=[1.0, 2.0, 3.0, 4.0]), None)
+    np.testing.assert_array_equal(state.memory, np.array([1.0, 2.0, 3.0, 4.0]))
+    for wrong in (0.0, [1.0, 2.0, 3.0]):
+        with pytest.raises(ValueError, match="memory must be"):
+            made.restore(saved(made, memory=wrong), None)
+
+
+def test_an_open_round_is_restored_if_its_deviation_was_safe():
+    made = certificate()
+    state = saved(made)
+    assert made.restore(state, [0.125, 0.125, 2.0])[1] == Taken(0.125, 0.125, 2.0)
+    assert made.restore(state, [0.0, 0.0, 2.0])[1] == Taken(0.0, 0.0, 2.0)
+    restored = made.restore(state, [0.1, 0.125, [2.0, 3.0]])[1]
+    np.testing.assert_array_equal(restored.prior, np.array([2.0, 3.0]))
+    for wrong in (
+        [0.1, 0.125],
+        [0.13, 0.125, 2.0],
+        [-1e-12, 0.125, 2.0],
+        [-1.0, -1e-12, 2.0],
+        [-1.0, -1.0, 2.0],
+        [math.nan, 0.125, 2.0],
+        [0.1, math.inf, 2.0],
+        [0.1, 0.125, math.nan],
+        [0.1, 0.125, [[2.0]]],
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            made.restore(state, wrong)
+
+
+def test_a_description_has_all_that_tells_one_certificate_from_another():
+    made = certificate("paper", resolution=1e-7)
+    assert made.to_dict() == {
+        "kind": "lipschitz",
+        "rule": "paper",
+        "contract": {"lam": 2.0, "b": 3.0, "horizon": 4, "cost_floor": 1.0},
+        "bounds": BOUNDS.to_dict(),
+        "resolution": 1e-7,
+    }
+    assert LipschitzCertificate.from_dict(made.to_dict()) == made
+    assert (made.backup_names, made.revealed_names) == (("prior",), ())
+    assert len(made.feature_names) == 3

@@ -1,0 +1,150 @@
+"""The search for the largest safe share of the way to a proposal."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tether.certificates.share import CLOSE, SEARCH, largest_share
+from tether.ops import FLOATS, NUMPY
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    root=st.floats(1e-4, 2.0),
+    steep=st.floats(0.01, 100.0),
+    power=st.sampled_from([0.5, 1.0, 2.0, 6.0]),
+    kind=st.sampled_from(["floats", "numpy"]),
+)
+def test_the_search_finds_most_of_the_way_and_never_goes_too_far(root, steep, power, kind):
+    """An excess with a kink of any size at its root, concave, linear or convex."""
+
+    def excess(_, share):
+        away = (share / root) ** power - 1.0
+        return NUMPY.where(away > 0.0, steep * away, away)
+
+    if kind == "floats":
+        share = largest_share(lambda _, t: float(excess(None, t)), None, 1.0, FLOATS)
+    else:
+        share = largest_share(excess, None, np.ones(1), NUMPY)[0]
+    assert excess(None, share) <= 0.0
+    assert share >= 0.7 * min(root, 1.0)
+
+
+def test_an_excess_that_is_not_a_number_is_not_safe():
+    assert largest_share(lambda _, share: math.nan, None, 1.0, FLOATS) == 0.0
+    assert largest_share(lambda _, share: math.inf * (share > 0.0), None, 1.0, FLOATS) == 0.0
+    assert largest_share(lambda _, share: -math.inf, None, 1.0, FLOATS) == 1.0
+
+
+def documented(excess, farthest):
+    """(share found, shares tried): the search in plain words, for floats."""
+    tried = [1.0]
+    if excess(1.0) <= 0.0:
+        return 1.0, tried
+    low, high, side = 0.0, farthest, 0
+    below, above = -1e-30, bounded(excess(1.0))
+    if farthest > 0.0:
+        tried.append(0.0)
+        if excess(0.0) <= 0.0:
+            below = -bounded(-excess(0.0))
+    while high - low > 1e-5 * high and len(tried) < 16:
+        if len(tried) % 2 == 0:  # where the line crosses zero, in the inner part
+            share = low + (high - low) * (below / (below - above))
+            share = min(max(share, low + 1e-3 * (high - low)), high - 1e-3 * (high - low))
+        elif high <= 16.0 * low:
+            share = 0.5 * (low + high)
+        else:
+            share = math.sqrt(low * high) if low > 0.0 else high / 32.0
+        tried.append(share)
+        value = excess(share)
+        if value <= 0.0:
+            low, below = share, -bounded(-value)
+            above, side = above * (0.5 if side == 1 else 1.0), 1
+        else:
+            high, above = share, bounded(value)
+            below, side = below * (0.5 if side == -1 else 1.0), -1
+    return low, tried
+
+
+def bounded(size):
+    """What an excess of this size is computed with; what is not a number counts as large."""
+    return min(max(size, 1e-30), 1e30) if size < math.inf else 1e30
+
+
+EXCESSES = [
+    *(
+        lambda t, root=root, power=power, steep=steep: steep * ((t / root) ** power - 1.0)
+        for root in (1e-7, 1e-3, 0.0413, 0.29, 0.7, 0.999, 1.0, 1.5)
+        for power in (0.3, 1.0, 5.0)
+        for steep in (1.0, 1e-40, 1e40)
+    ),
+    *(lambda t, root=root: (t - root) * (50.0 if t > root else 1.0) for root in (0.01, 0.2, 0.9)),
+    *(lambda t, root=root: (t - root) * (0.02 if t > root else 1.0) for root in (0.01, 0.2, 0.9)),
+    *(lambda t, root=root: math.nan if t > root else -1.0 for root in (1e-6, 0.1, 0.8)),
+    *(lambda t, root=root: math.inf if t > root else -math.inf for root in (1e-6, 0.1, 0.8)),
+    lambda t: math.nan,
+    lambda t: 0.0 if t <= 0.5 else 1.0,
+    lambda t: 0.0,
+    lambda t: 1.0 if t < 0.2 or t > 0.6 else -1.0,  # the start is not safe
+    lambda t: math.nan if t < 0.2 or t > 0.6 else -2.0,
+    lambda t: 1.0,
+]
+FARTHEST = [1.0, 0.3, 1e-4, 0.0]
+
+
+@pytest.mark.parametrize("farthest", FARTHEST)
+def test_the_search_tries_what_its_documentation_says(farthest):
+    assert (SEARCH, CLOSE) == (16, 1e-5)
+    for excess in EXCESSES:
+        tried = []
+
+        def watched(_, share, excess=excess, tried=tried):
+            tried.append(share)
+            return excess(share)
+
+        expected, order = documented(excess, farthest)
+        assert largest_share(watched, None, farthest, FLOATS) == pytest.approx(expected, rel=1e-12, abs=0.0)
+        assert tried == pytest.approx(order, rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("farthest", FARTHEST)
+def test_many_searches_at_once_find_what_each_finds_alone(farthest):
+    def all_at_once(_, shares):
+        return np.array([excess(float(share)) for excess, share in zip(EXCESSES, shares, strict=True)])
+
+    found = largest_share(all_at_once, None, np.full(len(EXCESSES), farthest), NUMPY)
+    alone = [documented(excess, farthest)[0] for excess in EXCESSES]
+    np.testing.assert_allclose(found, alone, rtol=1e-12, atol=0.0)
+
+
+class Recorded:
+    """Floats, and what was said of the boundary."""
+
+    def __getattr__(self, name):
+        return getattr(FLOATS, name)
+
+    def fixed(self, inputs):
+        return ("fixed", inputs)
+
+    def at_boundary(self, excess, inputs, share, inside):
+        self.said = inputs, inside
+        return share
+
+
+@pytest.mark.parametrize(("root", "inside"), [(2.0, False), (0.5, True), (-1.0, False)])
+def test_only_a_share_between_the_ends_has_the_slope_of_the_boundary(root, inside):
+    """And the search itself is left out of the derivative."""
+    ops, seen = Recorded(), set()
+
+    def excess(inputs, share):
+        seen.add(inputs)
+        return share - root
+
+    largest_share(excess, "inputs", 1.0, ops)
+    assert ops.said == ("inputs", inside)
+    assert seen == {("fixed", "inputs")}

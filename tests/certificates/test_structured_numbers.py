@@ -1,0 +1,374 @@
+"""A structured certificate on a system so plain that everything can be worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tether import Contract
+from tether.certificates import Bounds, Box, Outcome, Structure, Structured
+from tether.certificates.structured import Opened, StructuredState, Taken
+from tether.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
+
+CONTRACT = Contract(lam=2.0, b=3.0, horizon=5, cost_floor=1.0)
+LIMIT = FLOATS.limit(0.0)
+BOX = Box(-20.0, 20.0, "l2")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain(Structure):
+    """An action costs its distance from the prior's in this round and `carried` times that in the next."""
+
+    kind = "plain"
+    backups = ("rest",)
+
+    carried: float = 0.5
+    largest: float = 10.0
+    unaware: bool = False
+
+    @property
+    def low(self):
+        return -self.largest
+
+    @property
+    def high(self):
+        return self.largest
+
+    @property
+    def scale(self):
+        return 7.0
+
+    def start(self, zero):
+        return zero, zero
+
+    def read(self, observation):
+        return (observation[0],)
+
+    def admits(self, seen, ops):
+        return ops.logical_and(seen[0] >= 0.0, seen[0] <= 4.0)
+
+    def agrees(self, seen, prior, epsilon, ops):
+        return abs(prior - seen[0]) <= 64.0 * epsilon
+
+    def gaps_between(self, seen, prior_seen, ops):
+        return seen[0] - prior_seen[0], prior_seen[0] - seen[0]
+
+    def backup(self, plan, now, ops):
+        return 0.0 * now.prior - 1.0
+
+    def bounds(self, now, action, plan, ops):
+        size = abs(action - now.prior)
+        # Resting afterwards costs more now and nothing later.
+        first = size + 2.0 * plan - 2.0
+        totals = (first, first + self.carried * size - 2.0) if plan == 0 else (first,)
+        return Bounds(totals, 1.0 + size, (size, now.gaps[0]))
+
+    def close(self, step, cost, epsilon, ops):
+        return 1.0 + 0.25 * step[0], (step[0], step[1] + 1.0)
+
+    def gaps_from_features(self, above, below):
+        return above, below
+
+
+def certificate(contract=CONTRACT, system=None, **options):
+    return Structured(contract, system or Plain(), **options)
+
+
+def state(**changes):
+    return StructuredState(2.0, 1.0, (0.5, 0.25), 30.0, 0.0, False)._replace(**changes)
+
+
+def unit_of(epsilon, horizon=5):
+    return max(4.0 * epsilon * (horizon + 16.0), math.sqrt(epsilon) / 16.0)
+
+
+@pytest.mark.parametrize("epsilon", [FLOAT64, FLOAT32, 1e-4, 0.01])
+def test_the_slack_of_a_round_keeps_the_documented_reserve(epsilon):
+    """The unit of round-off is sqrt(epsilon)/16, or 4 epsilon (H + 16) if that is more."""
+    unit = unit_of(epsilon)
+    expected = 2.0 * 3.0 * (1.0 - unit) - 1.0 - unit * 30.0
+    for made, given in ((certificate(), epsilon), (certificate(resolution=epsilon), 0.0)):
+        opened = made.open(state(), [2.0], FLOATS, given)
+        assert opened.slack == pytest.approx(expected, rel=1e-13)
+        assert opened == Opened((2.0,), (0.5, 0.25), opened.slack, 3.0, 3.0, 0.0, False, epsilon)
+        assert made.features(opened, FLOATS) == (opened.slack + 5.0, 0.5, 0.25, 3.0)
+    coarse = certificate().open(state(), [np.float32(2.0)], FLOATS)
+    assert coarse.epsilon == FLOAT32
+    assert type(coarse.seen[0]) is float
+
+
+def test_what_is_seen_must_be_covered_up_to_round_off():
+    made = certificate()
+    for seen, epsilon, breached in (
+        (4.0, 0.0, False),
+        (4.0 * (1.0 + 1e-5), 0.0, True),
+        (4.0 * (1.0 + 1e-5), 1.1e-5, False),
+        (4.0 * (1.0 + 1e-5), 0.9e-5, True),
+        (-1e-9, 0.01, True),
+        (math.nan, 0.0, True),
+    ):
+        assert made.open(state(), [seen], FLOATS, epsilon).breached is breached, seen
+    assert made.open(state(breached=True), [2.0], FLOATS).breached is True
+
+
+def test_before_the_first_round_nothing_is_spent():
+    assert certificate().start(FLOATS) == StructuredState(0.0, 0.0, (0.0, 0.0), 12.0, 0.0, False)
+    assert certificate().backup_names == ("prior", "rest")
+    assert certificate().revealed_names == ()
+    assert certificate().feature_units() == (5.0, 1.0, 1.0, 1.0)
+    assert certificate(Contract(0.0, 0.0, 5, 1.0)).feature_units() == (1.0, 1.0, 1.0, 1.0)
+    assert certificate(Contract(0.0, 0.5, 5, 1.0)).feature_units() == (0.5, 1.0, 1.0, 1.0)
+
+
+def test_a_plan_goes_on_where_the_features_say():
+    made = certificate()
+    resumed = made.resume((4.0, 0.5, 0.25, 3.0))
+    assert resumed == StructuredState(2.0, 2.0 * 3.0 + 5.0 - 4.0, (0.5, 0.25), 0.0, 0.0, False)
+    # The slack of its coming round is what it was, but for the reserve.
+    assert made.features(made.open(resumed, [2.0], FLOATS), FLOATS)[0] == pytest.approx(4.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [FLOAT64, 1e-6])
+@pytest.mark.parametrize("plan", [0, 1])
+def test_an_action_is_safe_iff_every_total_leaves_the_reserve(plan, epsilon):
+    unit = unit_of(epsilon)
+    system = Plain() if plan == 0 else dataclasses.replace(Plain(), carried=100.0)
+    made = certificate(system=system)
+    opened = made.open(state(), [2.0], FLOATS, epsilon)
+    b = 3.0 * (1.0 - unit)
+
+    def reserve(total, n, size):
+        return opened.slack - unit * (1.0 + size) - total - unit * abs(total) + (n + 1) * b
+
+    for size in (0.0, 1.0, 4.0, 6.5, 12.0):
+        prior_way = min(reserve(size - 2.0, 0, size), reserve(size * (1.0 + system.carried) - 4.0, 1, size))
+        expected = max(prior_way, reserve(size, 0, size))
+        assert made.slack(opened, 2.0, 2.0 + size, BOX, FLOATS) == pytest.approx(expected, rel=1e-12)
+    # In the last round only that round counts.
+    last = opened._replace(remaining=1.0)
+    expected = max(reserve(6.5 - 2.0, 0, 6.5), reserve(6.5, 0, 6.5))
+    assert made.slack(last, 2.0, 8.5, BOX, FLOATS) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_choice_is_the_farthest_safe_action_on_the_way_and_says_what_is_left():
+    made = certificate()
+    opened = made.open(state(), [2.0], FLOATS)
+    # Slack 5: as backup the prior allows size - 2 <= 8 and 1.5 size - 4 <= 11; resting allows size <= 8.
+    choice = made.choose(opened._replace(slack=5.0), 12.0, 2.0, BOX, FLOATS)
+    assert choice.action == 10.0  # the system's own bound
+    assert choice.deviation == choice.radius == 8.0
+    assert choice.margin == pytest.approx(5.0 + 3.0 - 6.0)
+    assert (choice.backup, choice.breached) == (0.0, False)
+    assert choice.taken == Taken(6.0, 9.0, (8.0, 0.5), 0.0, False, FLOAT64)
+    short = made.choose(opened._replace(slack=1.0), 12.0, 2.0, BOX, FLOATS)
+    assert short.action == pytest.approx(2.0 + 6.0, rel=1e-4)  # size - 2 <= 4, 1.5 size - 4 <= 7
+    assert short.action <= 8.0
+    assert short.margin == pytest.approx(1.0 + 3.0 - (short.deviation - 2.0), rel=1e-9)
+    boxed = made.choose(opened._replace(slack=5.0), 12.0, 2.0, Box(0.0, 5.0, "l2"), FLOATS)
+    assert boxed.action == 5.0
+    down = made.choose(opened._replace(slack=5.0), -12.0, 2.0, Box(-1.0, 5.0, "l2"), FLOATS)
+    assert down.action == -1.0
+
+
+@pytest.mark.parametrize("proposal", [math.nan, math.inf, -math.inf])
+def test_a_proposal_that_is_not_finite_is_not_followed(proposal):
+    made = certificate()
+    opened = made.open(state(), [2.0], FLOATS)
+    assert made.choose(opened, proposal, 2.0, BOX, FLOATS).action == 2.0
+
+
+def test_in_a_breached_episode_and_with_another_prior_only_the_prior_is_played():
+    made = certificate()
+    opened = made.open(state(), [2.0], FLOATS)
+    for each, prior in ((opened._replace(breached=True), 2.0), (opened, 2.0 + 1e-6)):
+        choice = made.choose(each, 5.0, prior, BOX, FLOATS)
+        assert choice.action == prior
+        assert choice.breached is True
+        assert choice.taken.breached is True
+    assert made.choose(opened, 5.0, 2.0, BOX, FLOATS).breached is False
+
+
+def test_the_carried_backup_is_where_the_search_begins_if_the_prior_is_not_safe():
+    made = certificate()
+    opened = made.open(state(), [2.0], FLOATS)
+    broke = opened._replace(slack=-20.0)
+    assert made.choose(broke, 2.0, 2.0, BOX, FLOATS).action == 2.0  # the prior is carried
+    resting = broke._replace(backup=1.0)
+    choice = made.choose(resting, 2.0, 2.0, BOX, FLOATS)
+    assert choice.action == -1.0
+    assert (choice.backup, choice.breached) == (1.0, False)
+    assert made.choose(opened._replace(backup=1.0, slack=5.0), 2.0, 2.0, BOX, FLOATS).action == 2.0
+    assert made.backup_action(resting, 2.0, BOX, FLOATS) == -1.0
+    assert made.backup_action(broke, 2.0, BOX, FLOATS) == 2.0
+
+
+def test_the_first_backup_for_which_the_action_is_safe_is_carried():
+    steep = certificate(system=dataclasses.replace(Plain(), carried=100.0))
+    opened = steep.open(state(), [2.0], FLOATS)._replace(slack=5.0)
+    # The prior afterwards allows 101 size - 4 <= 11, resting size <= 8.
+    near, far = (steep.choose(opened, 2.0 + size, 2.0, BOX, FLOATS) for size in (0.1, 3.0))
+    assert (near.action, near.backup, near.taken.backup) == (2.1, 0.0, 0.0)
+    assert (far.action, far.backup, far.taken.backup) == (5.0, 1.0, 1.0)
+
+
+def test_what_a_plan_takes_is_what_playing_it_would_take():
+    made = certificate()
+    opened = made.open(state(backup=1.0), [2.0], FLOATS)
+    assert made.take(opened, 2.0, 5.0, BOX, FLOATS) == Taken(1.0, 4.0, (3.0, 0.5), 1.0, False, FLOAT64)
+
+
+def taken(**changes):
+    return Taken(4.0, 6.0, (2.0, 0.5), 1.0, False, FLOAT64)._replace(**changes)
+
+
+def test_a_round_is_accounted_for_as_documented():
+    made = certificate()
+    closed = made.update(state(), taken(), Outcome(5.0), FLOATS)
+    seen = 5.0 - 3.0 * 1.5  # the structure's floor is 1 + size / 4
+    assert closed == StructuredState(3.0, 1.0 + seen, (2.0, 1.5), 30.0 + 4.0 * 5.0 + 5.0 + 4.0, 1.0, False)
+    assert (
+        made.update(state(), taken(now=0.25), Outcome(5.0), FLOATS).account == 1.25
+    )  # what was feared is less
+    assert made.update(state(), taken(now=-4.0), Outcome(5.0), FLOATS).magnitude == 59.0
+    assert made.update(state(account=8.9), taken(), Outcome(5.0), FLOATS).account == 9.0  # 3 b
+    known = made.close(state(), taken(), Outcome(5.0), 2.0, FLOATS)
+    assert known.account == 1.0 + 5.0 - 3.0 * 2.0
+    flat = made.update(state(), taken(step=(-4.0, 0.5)), Outcome(5.0), FLOATS)
+    assert flat.account == 1.0 + 5.0 - 3.0 * 1.0  # never below the contract's floor
+
+
+def test_costs_that_cannot_be_are_a_breach():
+    made = certificate()
+    wide = 100.0 * unit_of(0.01)
+    for changes, outcome, breached in (
+        ({}, Outcome(5.0), False),
+        ({}, Outcome(6.0), False),
+        ({}, Outcome(6.1), True),
+        ({"epsilon": 1e-6}, Outcome(6.0 + 6.9 * 100.0 * unit_of(1e-6)), False),
+        ({"epsilon": 1e-6}, Outcome(6.0 + 7.1 * 100.0 * unit_of(1e-6)), True),
+        ({}, Outcome(6.0 + 6.9 * wide, epsilon=0.01), False),
+        ({}, Outcome(6.0 + 7.1 * wide, epsilon=0.01), True),
+        ({}, Outcome(0.9), True),
+        ({}, Outcome(math.nan), True),
+        ({"ceiling": math.inf}, Outcome(LIMIT), True),  # the sum of magnitudes is beyond it
+        ({"ceiling": math.inf}, Outcome(LIMIT / 8.0), False),
+        ({"breached": True}, Outcome(5.0), True),
+        ({"now": math.nan}, Outcome(5.0), True),
+    ):
+        closed = made.update(state(), taken(**changes), outcome, FLOATS)
+        assert closed.breached is breached, (changes, outcome)
+    assert made.update(state(breached=True), taken(), Outcome(5.0), FLOATS).breached is True
+    with pytest.raises(ValueError, match="an action that it did not choose"):
+        made.update(state(), taken(), Outcome(5.0, applied=1.0), FLOATS)
+    # A cost that is not accepted is counted as the floor.
+    assert made.update(state(), taken(), Outcome(7.0), FLOATS).magnitude == 30.0 + 4.0 + 5.0 + 4.0
+
+
+def test_many_episodes_at_once_are_decided_like_each_alone():
+    made = certificate(system=dataclasses.replace(Plain(), carried=5.0))
+    slack = np.array([-20.0, -1.0, 0.5, 5.0, 5.0])
+    backup = np.array([1.0, 0.0, 1.0, 0.0, 1.0])
+    proposal = np.array([5.0, 9.0, -9.0, math.nan, 3.0])
+    zero = np.zeros(5)
+    one = made.open(state(), [2.0], FLOATS)
+    many = one._replace(slack=slack, backup=backup, breached=zero > 0.0, gaps=(zero, zero))
+    together = made.choose(many, proposal, zero + 2.0, BOX, NUMPY)
+    for i in range(5):
+        opened = one._replace(slack=float(slack[i]), backup=float(backup[i]), gaps=(0.0, 0.0))
+        alone = made.choose(opened, float(proposal[i]), 2.0, BOX, FLOATS)
+        assert together.action[i] == alone.action
+        assert together.margin[i] == alone.margin
+        assert together.backup[i] == alone.backup
+
+
+def test_a_far_proposal_is_searched_up_to_ten_thousand_times_the_starts_size():
+    made = certificate(system=dataclasses.replace(Plain(), largest=math.inf, carried=0.0))
+    opened = made.open(state(), [2.0], FLOATS)._replace(slack=1e9)
+    box = Box(-math.inf, math.inf, "l2")
+    found = made.choose(opened, 1e60, 2.0, box, FLOATS)
+    assert 0.96 * 3e4 < found.action - 2.0 <= 3e4
+    assert made.choose(opened, 2.9e4, 2.0, box, FLOATS).action == 2.9e4
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair(Plain):
+    """The same for two numbers, the larger of whose distances counts."""
+
+    kind = "pair"
+    entries = 2
+
+    def agrees(self, seen, prior, epsilon, ops):
+        return True
+
+    def backup(self, plan, now, ops):
+        return [-1.0, -2.0]
+
+    def bounds(self, now, action, plan, ops):
+        assert isinstance(action, list)
+        size = ops.largest([abs(each - prior) for each, prior in zip(action, now.prior, strict=True)])
+        return super().bounds(now._replace(prior=0.0), size, plan, ops)
+
+
+def test_a_vector_goes_the_same_share_of_the_way_in_every_entry():
+    made = certificate(system=Pair())
+    opened = made.open(state(), [2.0], FLOATS)._replace(slack=1.0)
+    prior, wish = np.array([1.0, 2.0]), np.array([9.0, -2.0])
+    choice = made.choose(opened, wish, prior, Box(-20.0, 20.0, "l1"), NUMPY)
+    share = (choice.action - prior) / (wish - prior)
+    assert share[0] == pytest.approx(share[1]) == pytest.approx(0.75, rel=1e-4)  # 6 of 8
+    assert choice.deviation == pytest.approx(0.75 * 12.0, rel=1e-4)
+    assert isinstance(choice.action, np.ndarray)
+    half = made.choose(opened, np.array([math.nan, 2.0]), prior, Box(-20.0, 20.0, "l1"), NUMPY)
+    np.testing.assert_array_equal(half.action, prior)
+    np.testing.assert_array_equal(made.backup_action(opened, prior, BOX, NUMPY), prior)
+    resting = opened._replace(backup=1.0)
+    np.testing.assert_array_equal(made.backup_action(resting, prior, BOX, NUMPY), [-1.0, -2.0])
+    free = certificate(system=Pair(largest=math.inf, carried=0.0))
+    far = free.choose(
+        opened._replace(slack=1e9), np.array([1e60, -3.0]), prior, Box(-math.inf, math.inf, "l1"), NUMPY
+    )
+    assert 0.96 * 3e4 < far.action[0] - 1.0 <= 3e4  # the start's largest entry is 2
+    stop = free.choose(opened._replace(breached=True), wish, prior, BOX, NUMPY)
+    np.testing.assert_array_equal(stop.action, prior)
+
+
+def test_a_state_is_restored_if_and_only_if_an_episode_could_have_led_there():
+    made = certificate()
+    good = {**state()._asdict(), "gaps": [0.5, 0.25]}
+    least = 5.0 + 7.0
+    cases = [
+        ({}, True),
+        ({"account": 6.0}, True),
+        ({"account": 6.1}, False),
+        ({"account": -1e3}, True),
+        ({"account": math.nan}, False),
+        ({"rounds": 5.0}, True),
+        ({"rounds": 6.0}, False),
+        ({"magnitude": least}, True),
+        ({"magnitude": 0.999 * least}, False),
+        ({"backup": 1.0}, True),
+        ({"backup": 2.0}, False),
+        ({"breached": 0}, False),
+        ({"gaps": [0.5]}, False),
+        ({"gaps": [0.5, math.inf]}, False),
+        ({"gaps": [0.5, [0.25]]}, False),
+    ]
+    for changes, possible in cases:
+        given = json.loads(json.dumps({**good, **changes}))
+        if possible:
+            expected = StructuredState(**{**given, "gaps": tuple(given["gaps"])})
+            assert made.restore(given, None) == (expected, None)
+        else:
+            with pytest.raises(ValueError, match="must be"):
+                made.restore(given, None)
+    opened = [4.0, 6.0, [2.0, 0.5], 1.0, False, FLOAT64]
+    assert made.restore(good, opened)[1] == taken()
+    for place, wrong in ((0, math.nan), (1, math.inf), (3, 2.0), (3, 0.5), (4, 1), (5, math.nan), (0, [1.0])):
+        with pytest.raises(ValueError, match="must be"):
+            made.restore(good, [*opened[:place], wrong, *opened[place + 1 :]])
+    array = made.restore(good, [4.0, 6.0, [[2.0, 0.5]], 1.0, False, FLOAT64])[1].step[0]
+    np.testing.assert_array_equal(array, np.array([2.0, 0.5]))
