@@ -233,36 +233,6 @@ def test_after_a_cost_that_cannot_be_only_the_prior_is_safe(cost):
     assert math.isfinite(later.surplus)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (
-            lambda c, s: LipschitzCertificate(c, s, rule="loose"),
-            ValueError,
-            "rule must be one of 'paper'.*'loose'",
-        ),
-        (lambda c, s: LipschitzCertificate(s, s), TypeError, "contract must be a tether.Contract"),
-        (lambda c, s: LipschitzCertificate(c, c), TypeError, "bounds must be a tether.Sensitivity"),
-        (
-            lambda c, s: LipschitzCertificate(c, Sensitivity(1.0, 1.0, table([1.0, 0.5]))),
-            ValueError,
-            r"a horizon of 24 needs p\(0\) to p\(22\), 23 values, but the table has 2",
-        ),
-        (
-            lambda c, s: LipschitzCertificate(
-                dataclasses.replace(c, horizon=10_000), Sensitivity(1.0, 1.0, geometric(2.0))
-            ),
-            ValueError,
-            "beyond floating point",
-        ),
-    ],
-)
-def test_a_certificate_that_makes_no_sense_is_refused(make, error, message):
-    contract, bounds = Contract(1.0, 1.0, 24), Sensitivity(1.0, 1.0, geometric(0.5))
-    with pytest.raises(error, match=message):
-        make(contract, bounds)
-
-
 @pytest.mark.parametrize("p", [geometric(0.25, 1.5), table([1.0, 2.0, 0.1])])
 def test_a_certificate_is_described_exactly(p):
     certificate = LipschitzCertificate(Contract(0.1, 1 / 3, 4, 0.7), Sensitivity(31.0, 2.875, p), "released")

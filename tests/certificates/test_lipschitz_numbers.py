@@ -120,6 +120,7 @@ def test_a_choice_says_how_far_it_went_and_what_is_left():
     assert choice.action == pytest.approx(2.0 + choice.deviation)
     assert choice.margin == made.margin(state, choice.deviation)
     assert choice.backup == 0.0
+    assert made.choose(opened, 2.0, 2.0, box, FLOATS).backup == 0.0
     assert choice.taken == Taken(choice.deviation, choice.radius, 2.0)
     assert choice.breached is False
     assert made.choose(opened._replace(state=state._replace(breached=True)), 8.0, 2.0, box, FLOATS).breached
@@ -263,6 +264,7 @@ def test_a_state_is_restored_if_and_only_if_an_episode_could_have_led_there(rule
 def test_a_memory_that_is_a_table_is_restored_as_an_array_of_the_horizons_length():
     made = certificate(bounds=Sensitivity(10.0, 2.0, table([1.0, 0.5, 0.25])))
     state, _ = made.restore(saved(made, memory=[1.0, 2.0, 3.0, 4.0]), None)
+    assert isinstance(state.memory, np.ndarray)
     np.testing.assert_array_equal(state.memory, np.array([1.0, 2.0, 3.0, 4.0]))
     for wrong in (0.0, [1.0, 2.0, 3.0]):
         with pytest.raises(ValueError, match="memory must be"):
@@ -303,3 +305,69 @@ def test_a_description_has_all_that_tells_one_certificate_from_another():
     assert LipschitzCertificate.from_dict(made.to_dict()) == made
     assert (made.backup_names, made.revealed_names) == (("prior",), ())
     assert len(made.feature_names) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda c, s: LipschitzCertificate(c, s, rule="loose"),
+            ValueError,
+            "rule must be one of 'paper'.*'loose'",
+        ),
+        (lambda c, s: LipschitzCertificate(s, s), TypeError, "contract must be a tether.Contract"),
+        (lambda c, s: LipschitzCertificate(c, c), TypeError, "bounds must be a tether.Sensitivity"),
+        (
+            lambda c, s: LipschitzCertificate(c, Sensitivity(1.0, 1.0, table([1.0, 0.5]))),
+            ValueError,
+            r"a horizon of 24 needs p\(0\) to p\(22\), 23 values, but the table has 2",
+        ),
+        (
+            lambda c, s: LipschitzCertificate(
+                dataclasses.replace(c, horizon=10_000), Sensitivity(1.0, 1.0, geometric(2.0))
+            ),
+            ValueError,
+            "beyond floating point",
+        ),
+    ],
+)
+def test_a_certificate_that_makes_no_sense_is_refused(make, error, message):
+    contract, bounds = Contract(1.0, 1.0, 24), Sensitivity(1.0, 1.0, geometric(0.5))
+    with pytest.raises(error, match=message):
+        make(contract, bounds)
+
+
+def test_a_certificate_does_not_change_and_its_resolution_is_named():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        certificate().rule = "paper"
+    with pytest.raises(TypeError, match="positional"):
+        LipschitzCertificate(CONTRACT, BOUNDS, "tight", 1e-7)
+
+
+def test_all_that_the_first_rounds_deviation_can_cost_must_be_computable():
+    with pytest.raises(ValueError, match="Gamma is"):
+        certificate(bounds=Sensitivity(1.0, LIMIT / 1.6, geometric(0.5)))  # 1.75 of it; from round 2 on 1.5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_round_off_of_the_computation_itself_is_always_in_reserve(rule):
+    made = certificate(rule)
+    assert made.open(made.start(), None, FLOATS).unit == pytest.approx(math.sqrt(FLOAT64) / 16.0)
+    assert made.radius(made.start(), FLOATS) == made.radius(made.start(), FLOATS, FLOAT64)
+    state = LipschitzState(1.0, 50.0, 50.0, 0.0, 0.0, False)
+    assert made.radius(state, FLOATS) > 0.0
+    assert made.radius(state._replace(breached=True), FLOATS) == 0.0
+
+
+def test_in_the_last_round_nothing_comes_later():
+    made = certificate(contract=Contract(0.0, 0.0, 4, 1.0))
+    state = LipschitzState(3.0, 0.0, 4.0, 0.0, 0.0, False)
+    assert made.radius(state, FLOATS) == pytest.approx(4.0 / 10.0)
+    assert made.radius(state._replace(rounds=2.0), FLOATS) == pytest.approx(4.0 / 12.0)
+
+
+def test_the_paper_counts_no_b_of_past_rounds_and_a_cost_below_the_floor_is_a_breach():
+    state = LipschitzState(1.0, 0.0, 4.0, 0.25, 20.0, False)
+    closed = certificate("paper").close(state, 0.125, 3.0, FLOATS)
+    assert closed.allowance == pytest.approx(5.0 + closed.surplus - 2.0 * 0.25 * 1.5)
+    assert certificate().close(state, 0.125, 0.9, FLOATS).breached is True
