@@ -68,6 +68,38 @@ def compare(studies: Sequence[Results]) -> list[dict[str, Any]]:
     return rows + _networks(studies)
 
 
+def averages(results: Results) -> list[dict[str, Any]]:
+    """CRL's expected-cost constraint E[J_H] <= (1 + lam) E[J_H(prior)] + H b, on the test episodes.
+
+    Returns:
+        For each mode and setting `mode`, `lam`, `b`, the mean `costs` of the seeds, the `bound`, for how many seeds it
+        is kept (`kept`), and the `verdict`: "met" if their mean keeps it, else "missed".
+    """
+    rows = []
+    for mode in results["grid"]["modes"]:
+        for bound in results["bounds"]:
+            wanted = (mode, "crl", bound["lam"], bound["b"])
+            costs = [
+                row["cost"]
+                for row in results["scores"]
+                if (row["mode"], row["method"], row["lam"], row["b"]) == wanted
+            ]
+            if costs:
+                met = float(np.mean(costs)) <= bound["cost"]
+                rows.append(
+                    {
+                        "mode": mode,
+                        "lam": bound["lam"],
+                        "b": bound["b"],
+                        "costs": costs,
+                        "bound": bound["cost"],
+                        "kept": sum(cost <= bound["cost"] for cost in costs),
+                        "verdict": "met" if met else "missed",
+                    }
+                )
+    return rows
+
+
 _Row = tuple[str, Entry | None, Callable[[Results], Entry | None], str]
 
 

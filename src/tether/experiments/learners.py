@@ -35,8 +35,12 @@ class System(NamedTuple):
     env: Env
     train: Episodes
     test: Episodes
+    validation: Episodes | None = None
+    """Months between those: CRL learns there how much of the allowed cost to leave."""
 
 
+YEAR = 8760
+"""Hours over which synthetic validation episodes are spread, so that they know every season."""
 INPUTS = ("clock", "forecast")
 """What a learner can be shown beside the paper's observation."""
 REMOVABLE = ("noise", "shift")
@@ -69,7 +73,8 @@ def load_system(
     Args:
         name: `carbon`, `inference` or `cooling`.
         data: Folder with the authors' carbon data; None for synthetic data.
-        episodes: Synthetic training episodes; two thirds as many are drawn to test on, from another seed.
+        episodes: Synthetic training episodes; two thirds as many are drawn to test on, from another seed, and a
+            third as many, spread over a year of a third seed, to validate on.
         seed: Of the synthetic data.
         inputs: Any of `INPUTS`, appended to the observation.
         copies: How many times the training episodes to train on; all but the first time at other levels of their
@@ -78,20 +83,21 @@ def load_system(
     """
     for each in without:
         _validate.choice("without", each, REMOVABLE)
-    env, train, test = _load(name, data, episodes, seed)
+    env, train, test, validation = _load(name, data, episodes, seed)
+    assert validation is not None
     if "noise" in without:
         if not isinstance(env, envs.Carbon):
             raise ValueError(f"without noise is known for carbon only, not for {name}")
         # With a range of exactly 0 some slopes of the certificate are 0/0.
         env = replace(env, efficiency_noise_max=1e-3, drop_rate_max=1e-3)
-        train, test = _still(train, tuple(env.hidden)), _still(test, tuple(env.hidden))
+        train, test, validation = (_still(each, tuple(env.hidden)) for each in (train, test, validation))
     if "shift" in without:
-        train = test
+        train = validation = test
     if copies > 1:
         count = copies * len(train)
         train = sources.augment(train, count, seed, LEVELS, env.limits(), independent=tuple(env.hidden))
-    env, (train, test) = shown(env, inputs, train, test)
-    return System(env, train, test)
+    env, (train, test, validation) = shown(env, inputs, train, test, validation)
+    return System(env, train, test, validation)
 
 
 def _still(episodes: Episodes, hidden: Sequence[str]) -> Episodes:
@@ -122,9 +128,13 @@ def _load(name: str, data: Path | None, episodes: int, seed: int) -> System:
     if data is not None:
         if name != "carbon":
             raise ValueError(f"--data is the authors' carbon data, but the system is {name}")
-        return System(env, sources.load_carbon(data, "train"), sources.load_carbon(data, "test"))
+        return System(env, *(sources.load_carbon(data, split) for split in ("train", "test", "val")))
     draw = getattr(sources, f"synthetic_{name}")
-    return System(env, draw(seed, episodes), draw(seed + 1_000_000, max(1, 2 * episodes // 3)))
+    count = max(1, episodes // 3)
+    # Not every so many hours, which would be the same hour of the day each time.
+    spread = np.linspace(0, YEAR - 1, count).astype(int)
+    validation = draw(seed + 2_000_000, YEAR)[spread]
+    return System(env, draw(seed, episodes), draw(seed + 1_000_000, max(1, 2 * episodes // 3)), validation)
 
 
 class Result(NamedTuple):
@@ -150,7 +160,7 @@ def run_method(
     trained = "rl" if method == "rl+acd" and mode == "offline" else method
     training = train(
         trained, system.env, system.train, certificate, mode=mode, lams=lams, bs=bs,
-        seeds=seeds, recipe=recipe, checkpoint=checkpoint, report=report,
+        seeds=seeds, recipe=recipe, validation=system.validation, checkpoint=checkpoint, report=report,
     )  # fmt: skip
     training = replace(training, method=method)
     return Result(training, evaluate(training, system.env, system.test, certificate))

@@ -219,6 +219,7 @@ class _Learning:
             bs=plan.bs,
             seeds=plan.seeds,
             recipe=recipe,
+            validation=self.system.validation,
             checkpoint=self.out / "checkpoints" / f"{name}.npz",
             report=lambda done, history: report(done, steps, f"reward {np.mean(history.rewards[-1]):.1f}"),
         )
@@ -399,7 +400,7 @@ def _gathered(done: dict[str, Any], part: str) -> list[dict[str, Any]]:
 
 def _describe_data(system: System, folder: Path | None) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for episodes in (system.train, system.test):
+    for episodes in (system.train, system.test, *([] if system.validation is None else [system.validation])):
         for name in sorted(episodes.names):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(episodes[name]).tobytes())

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tether._files import complete_file
-from tether.experiments.comparison import compare
+from tether.experiments.comparison import averages, compare
 from tether.experiments.results import find_results
 
 
@@ -51,7 +51,12 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
     """
     parts = resources.files("tether.experiments") / "page"
     content = json.dumps(
-        {"results": list(studies), "comparison": compare(studies), "sections": list(sections)},
+        {
+            "results": list(studies),
+            "averages": [averages(study) for study in studies],
+            "comparison": compare(studies),
+            "sections": list(sections),
+        },
         allow_nan=False,
     )
     # "</script>" inside the data would end it; "\\u003c" is the same to JSON.
@@ -99,7 +104,35 @@ def summary_tables(results: dict[str, Any]) -> list[Table]:
                 f"[{'red' if rate > 0.0 else 'green'}]{rate:.1%}",
             )
         tables.append(table)
-    return tables
+    return [*tables, *_averages_table(results)]
+
+
+def _averages_table(results: dict[str, Any]) -> list[Table]:
+    """CRL's average cost beside the bound that it is trained for, if there is a CRL."""
+    rows = averages(results)
+    if not rows:
+        return []
+    met = sum(row["verdict"] == "met" for row in rows)
+    table = Table(
+        title=f"{results['system']}: CRL's average cost on test episodes against its bound",
+        caption=f"met in {met} of {len(rows)}; no promise for a single episode follows from it",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("learned", no_wrap=True)
+    for name in ("lam", "b", "average cost", "bound", "seeds", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["mode"],
+            f"{row['lam']:g}",
+            f"{row['b']:g}",
+            _spread(row["costs"]),
+            f"{row['bound']:.1f}",
+            f"{row['kept']} of {len(row['costs'])}",
+            f"[{'green' if row['verdict'] == 'met' else 'red'}]{row['verdict']}",
+        )
+    return [table]
 
 
 def section_of(table: Table) -> dict[str, Any]:

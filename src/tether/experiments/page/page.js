@@ -318,6 +318,12 @@
     $("guard").replaceChildren(table(["learner", "guard", "reward", "mean cost", "worst cost", "violations", "largest cost / bound"],
       guard.rows.map((row) => [row.learner, row.learner === "prior" ? "–" : row.guard, cell(row.rewards), cell(row.costs), { text: show(row.worst_cost), value: row.worst_cost }, cell(row.violation_rates, percent, Math.max(...row.violation_rates) > 0 ? "bad" : "good"), { text: row.largest_share.toFixed(3), value: row.largest_share }])));
 
+    const averages = DATA.averages[state.study];
+    $("averages-section").hidden = averages.length === 0;
+    $("averages-note").textContent = `CRL bounds the average cost of an episode, not each episode: on the test episodes its average is met in ${averages.filter((row) => row.verdict === "met").length} of ${averages.length} settings, while single episodes break the promise (see the violations below).`;
+    $("averages").replaceChildren(table(["learned", "λ", "b", "average cost", "bound", "seeds that keep it", "average"],
+      averages.map((row) => [row.mode, row.lam, row.b, cell(row.costs), { text: show(row.bound), value: row.bound }, `${row.kept} of ${row.costs.length}`, { text: row.verdict, class: row.verdict === "met" ? "good" : "bad" }])));
+
     const compared = DATA.comparison.filter((row) => row.system === results.system);
     $("comparison-section").hidden = compared.length === 0;
     $("comparison-note").textContent = compared.some((row) => row.paper !== null)
