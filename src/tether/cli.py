@@ -101,7 +101,8 @@ def _size(of: str) -> Any:
     lam, b and seeds, audited in every round. Writes `report.html`, `results.json` and `figures/`. Finished pieces stay:
     a killed run goes on with `--resume`.
 
-    For instance `tether reproduce carbon --full --data ../shared/data/carbon --paper ../shared/paper`.""",
+    For instance `tether reproduce carbon --full --recipe paper`, on the authors' data with
+    `--data ../shared/data/carbon --paper ../shared/paper`.""",
 )
 def reproduce_system(
     context: typer.Context,
@@ -112,6 +113,12 @@ def reproduce_system(
     full: Annotated[
         bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
     ] = False,
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="How learners are trained: tether (ours) or paper. --full --recipe paper is the paper's."
+        ),
+    ] = "tether",
     data: Annotated[
         Path | None, typer.Option(help="Folder with real data; embedded data without it.")
     ] = None,
@@ -148,7 +155,7 @@ def reproduce_system(
         for name, text in (("lams", lams), ("bs", bs))
     }
     counts = {"train_episodes": episodes, "passes": passes, "explored": explored}
-    changes = {"seeds": tuple(range(seed, seed + count)), **names, **numbers, **counts}
+    changes = {"seeds": tuple(range(seed, seed + count)), "recipe": recipe, **names, **numbers, **counts}
     _reproduce(system, out or Path("out") / system, full, data, paper, resume, changes)
 
 

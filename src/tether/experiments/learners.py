@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -25,6 +25,10 @@ WIDTHS = {"carbon": 40, "inference": 50, "cooling": 40}
 
 EPISODES = {"carbon": 4000, "inference": 2160, "cooling": 4000}
 """Episodes that are explored online for each system, as in the paper where it has the system."""
+PAPER_RATES = {"carbon": 1e-3, "inference": 1e-4, "cooling": 1e-3}
+"""The paper's learning rate for each system; it has no cooling, which gets that of carbon."""
+RecipeName = Literal["tether", "paper"]
+"""How a learner is trained: as we found best, or as the paper says."""
 EARLY = 500
 """Episodes that the paper's figures of an exploration show."""
 
@@ -49,6 +53,38 @@ Kind = Literal["lipschitz", "structured"]
 """What a certificate can know of a system."""
 LEVELS = 0.2
 """Relative spread of the levels that `load_system` gives to further copies of the training episodes."""
+
+
+def recipe_of(name: RecipeName, system: str, **changes: Any) -> Recipe:
+    """A recipe by its name.
+
+    `tether`: Adam at 3e-3, falling to 0 along a cosine. `paper`: Adam at the paper's constant rate, and the paper's K
+    episodes, all different (`augmented`). Both: the paper's network, and an update every 50 episodes. What the paper
+    leaves open, the gradient steps of an update, is 50 in both: one for each episode played since the last update.
+
+    Args:
+        name: `tether` or `paper`.
+        system: `carbon`, `inference` or `cooling`.
+        changes: Other fields of `Recipe`; those that are None are left as they are.
+    """
+    _validate.choice("recipe", name, get_args(RecipeName))
+    recipe = Recipe(episodes=EPISODES[system], width=WIDTHS[system])
+    if name == "paper":
+        recipe = replace(recipe, learning_rate=PAPER_RATES[system], schedule="constant")
+    return replace(recipe, **{field: value for field, value in changes.items() if value is not None})
+
+
+def augmented(system: System, count: int, seed: int) -> System:
+    """The paper's augmentation: the training episodes, and others made from them, `count` in all.
+
+    The paper does not say how. Here a further episode is one of the given ones with each visible series at a level
+    that is a few per cent off, and the disturbances of another episode (`tether.data.augment`).
+    """
+    if count <= len(system.train):
+        return system
+    hidden = tuple(system.env.hidden)
+    train = sources.augment(system.train, count, seed, limits=system.env.limits(), independent=hidden)
+    return system._replace(train=train)
 
 
 def certificate_of(kind: Kind, env: Env, contract: Contract, rule: Rule = "tight") -> Certificate:

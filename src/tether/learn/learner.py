@@ -19,6 +19,7 @@ from tether.learn.rollout import play
 from tether.policy import NetworkPolicy
 
 Head = Literal["proposal", "inside"]
+Schedule = Literal["cosine", "constant"]
 Method = Literal["prior", "random+acd", "rl", "rl+acd", "crl", "acrl"]
 GUARDED: tuple[Method, ...] = ("random+acd", "rl+acd", "acrl")
 """The methods that play through the guard."""
@@ -37,9 +38,12 @@ class Recipe:
     batch: int = 50
     """Episodes of a gradient step; online also the episodes between two updates of the policy."""
     steps: int = 50
-    """Online: gradient steps of an update."""
+    """Online: gradient steps of an update, each on `batch` episodes that the model imagines. As many as episodes were
+    played since the last update make K gradient steps in all."""
     learning_rate: float = 3e-3
-    """Of Adam at the start; it falls to 0 along a cosine."""
+    """Of Adam at the start ..."""
+    schedule: Schedule = "cosine"
+    """... from where it falls to 0 along a cosine, or is constant."""
     width: int = 40
     """Neurons of each of the two hidden layers."""
     head: Head = "proposal"
@@ -63,6 +67,7 @@ class Recipe:
         for name in ("reserve", "optimism"):
             _validate.number(name, getattr(self, name), minimum=0.0)
         _validate.choice("head", self.head, get_args(Head))
+        _validate.choice("schedule", self.schedule, get_args(Schedule))
         if self.failure >= 1.0:
             raise ValueError(f"failure is a probability below 1, got {self.failure!r}")
 
@@ -211,8 +216,10 @@ class Learner(eqx.Module):
 @functools.cache
 def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
     """The learner of a training with so many gradient steps; the same one again, so that nothing compiles anew."""
-    schedule = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+    rate: float | optax.Schedule = recipe.learning_rate
+    if recipe.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
     return Learner(method, optimiser, recipe)
 
 

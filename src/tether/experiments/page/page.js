@@ -273,7 +273,8 @@
       : `The promise is not empty: a greedy learner without the guard breaks it in ${percent(mean(loose.violation_rates))} of the episodes (with the guard: ${percent(worstTied)}).`;
     const price = share === null ? null
       : `The price at ${setting}: the trusted policy earns ${show(results.prior.reward)} an episode, RL that ignores the cost ${show(mean(rl))}, and ACRL, which keeps the promise, ${show(mean(acrl))}. That is ${Math.round(100 * share)} % of the way.`;
-    const size = results.scale === "quick" ? "This was the quick run: a smaller grid, fewer seeds and less training than in the paper. Its command with --full is the paper's evaluation." : null;
+    const size = results.scale === "quick" ? "This was the quick run: a smaller grid, fewer seeds and less training than in the paper. Its command with --full --recipe paper is the paper's evaluation."
+      : results.training.recipe !== "paper" ? "The grid, the seeds and the number of episodes are the paper's; how the learners were trained is ours. With --recipe paper that is the paper's, too." : null;
     $("summary").replaceChildren(...[verdict, worth, price, size].filter(Boolean).map((text) => el("p", {}, text)));
 
     const tile = (id, value, label, tone, raw) => el("div", { class: "tile" }, el("strong", { class: tone, id, "data-value": raw }, value), el("span", {}, label));
@@ -348,7 +349,7 @@
     const facts = [
       ["seeds", grid.seeds.join(", ")],
       ["data", `${SOURCES[data.source]}: ${data.train_episodes.toLocaleString("en")} episodes to learn from, ${data.test_episodes.toLocaleString("en")} to test on, ${data.horizon} rounds each; sha256 ${data.sha256.slice(0, 16)}…`],
-      ["learning", `offline ${training.passes} passes over the data; online ${training.explored.toLocaleString("en")} episodes`],
+      ["learning", `recipe ${training.recipe}: Adam at ${training.learning_rate} (${training.schedule}), two layers of ${training.width}, ${training.batch} episodes a gradient step; offline ${training.passes} passes over the data; online ${training.explored.toLocaleString("en")} episodes, an update every ${training.batch} of them with ${training.steps} gradient steps`],
       ["versions", Object.entries(provenance.versions).map(([name, version]) => `${name} ${version}`).join(", ") + `, Python ${provenance.python}`],
       ["machine", provenance.platform],
     ];
