@@ -257,20 +257,23 @@ def reproduce_published(
 ) -> None:
     """Play the authors' networks through our guard, and compare with every number that they published.
 
-    Rule `released`, their constants, their 1416 test windows. Nothing here is random: the seed is of no consequence.
+    Rule `released`, their constants, their 1416 test windows; and their RL network without a guard. Nothing here is
+    random: the seed is of no consequence.
     """
-    from tether.experiments import output
-    from tether.experiments.published import play_published, published_table
+    from tether.experiments import output, published
 
     folder = output.prepare_folder(out)
     with _progress() as progress:
         task = progress.add_task("playing", total=None)
-        rows = play_published(
+        rows = published.play_published(
             paper, data, report=lambda done, total: progress.update(task, completed=done, total=total)
         )
-    console.print(published_table(rows))
+    free = published.play_rl(paper, data)
+    console.print(published.published_table(rows))
+    console.print(published.rl_table(free, published.read_published(paper)["paper_text"]))
     results = {
         "rows": [asdict(row) | {"agrees": row.agrees} for row in rows],
+        "rl_network": [asdict(row) for row in free],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }
     output.write_json(folder / "results.json", results)

@@ -48,6 +48,19 @@ def test_a_report_has_a_page_and_every_figure_twice(tmp_path):
     ]
 
 
+def test_each_figure_says_what_it_is_of():
+    results = made_results("inference")
+    for name, figure in paper_figures(results).items():
+        title = figure.get_suptitle()
+        assert "embedded data" in title, name
+        if name == "guard":  # nothing was learned for it
+            continue
+        mode = "offline" if name == "rules" else "online"  # the paper's figures are of what was explored
+        assert f"learned {mode}" in title, name
+        assert "recipe tether" in title, name
+        assert ("each rule" if name == "rules" else "rule tight") in title, name
+
+
 def test_figures_without_numbers_are_left_out():
     results = made_results("inference")
     results["exploration"] = []

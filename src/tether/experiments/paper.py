@@ -16,7 +16,7 @@ from tether.data import Episodes, load_bloom
 from tether.experiments import hostile, output
 from tether.experiments.engines import Piece
 from tether.experiments.learners import RecipeName, System, augmented, load_system, recipe_of
-from tether.experiments.published import play_published, read_published
+from tether.experiments.published import play_published, play_rl, read_published
 from tether.experiments.results import SCHEMA
 from tether.learn.rollout import rollout
 from tether.learn.train import GUARDED, Exploration, Method, Mode, Training, evaluate, regrets, train
@@ -329,9 +329,12 @@ def _guard(plan: Plan, system: System, folder: Path | None, report: Report) -> d
     )
 
 
-def _published(paper: Path, folder: Path, report: Report) -> list[dict[str, Any]]:
+def _published(paper: Path, folder: Path, report: Report) -> dict[str, Any]:
     rows = play_published(paper, folder, lambda done, total: report(done, total, ""))
-    return [asdict(row) for row in rows]
+    return {
+        "published": [asdict(row) for row in rows],
+        "rl_network": [asdict(row) for row in play_rl(paper, folder)],
+    }
 
 
 def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
@@ -404,7 +407,8 @@ def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, 
             for i in range(len(shown))
         ],
         "tracks": _gathered(done, "tracks"),
-        "published": done.get("published", []),
+        "published": done.get("published", {}).get("published", []),
+        "rl_network": done.get("published", {}).get("rl_network", []),
         "paper": known["paper"],
         "provenance": {"command": known["command"], **known["machine"]},
     }
