@@ -237,6 +237,12 @@ def report_command(
         Path, typer.Argument(help="One that `tether reproduce` wrote, or one with several of those in it.")
     ],
     figures: Annotated[bool, typer.Option(help="Draw the figures for print, too.")] = True,
+    claims: Annotated[
+        Path | None,
+        typer.Option(
+            help="Document in which to renew the table of the paper's claims, such as docs/reproduce.md."
+        ),
+    ] = None,
 ) -> None:
     """Build report.html and the figures again from results.json.
 
@@ -245,7 +251,7 @@ def report_command(
     """
     from tether.experiments.report import write_report
 
-    console.print(f"Report: {write_report(folder, draw=figures)}", soft_wrap=True)
+    console.print(f"Report: {write_report(folder, draw=figures, claims=claims)}", soft_wrap=True)
 
 
 @reproduce.command("published")

@@ -14,16 +14,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tether._files import complete_file
+from tether.experiments.claims import claims_table, write_claims
 from tether.experiments.comparison import averages, compare
 from tether.experiments.results import find_results
 
 
-def write_report(folder: str | Path, *, draw: bool = True) -> Path:
+def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None = None) -> Path:
     """Build `report.html` from the results in `folder` or in the folders in it, and figures beside each results.json.
 
     Args:
         folder: One that `tether reproduce` wrote, or one that holds several of those.
         draw: Whether to draw the figures for print.
+        claims: A document between whose marks the table of the paper's claims is to be written, too.
 
     Returns:
         The page.
@@ -35,6 +37,8 @@ def write_report(folder: str | Path, *, draw: bool = True) -> Path:
     page = root / "report.html"
     with complete_file(page) as draft:
         draft.write_text(render(list(found.studies.values()), found.sections), encoding="utf-8")
+    if claims is not None:
+        write_claims(claims, list(found.studies.values()))
     for file, results in found.studies.items() if draw else ():
         for name, figure in figures.paper_figures(results).items():
             for suffix in (".png", ".svg"):
@@ -54,6 +58,7 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
         {
             "results": list(studies),
             "averages": [averages(study) for study in studies],
+            "claims": claims_table(studies),
             "comparison": compare(studies),
             "sections": list(sections),
         },

@@ -319,6 +319,14 @@
     $("guard").replaceChildren(table(["learner", "guard", "reward", "mean cost", "worst cost", "violations", "largest cost / bound"],
       guard.rows.map((row) => [row.learner, row.learner === "prior" ? "–" : row.guard, cell(row.rewards), cell(row.costs), { text: show(row.worst_cost), value: row.worst_cost }, cell(row.violation_rates, percent, Math.max(...row.violation_rates) > 0 ? "bad" : "good"), { text: row.largest_share.toFixed(3), value: row.largest_share }])));
 
+    const claims = DATA.claims.filter((row) => row.system === results.system);
+    const said = (verdict) => claims.filter((row) => row.verdict === verdict).length;
+    const shown = [["authors", "here, authors' data"], ["embedded", "here, embedded data"]].filter(([key]) => claims.some((row) => row[key] !== null));
+    $("claims-section").hidden = claims.length === 0;
+    $("claims-note").textContent = `${claims.length} claims of the paper's evaluation that these results say something about: ${said("reproduced")} reproduced, ${said("differs")} different, ${said("not reproducible")} not reproducible from the paper. A printed number counts as reproduced within 2 %; scores are those after exploration, mean ± standard deviation over the seeds.`;
+    $("claims").replaceChildren(table(["where", "claim", "paper", ...shown.map(([, name]) => name), "verdict"],
+      claims.map((row) => [row.where, row.claim, row.paper, ...shown.map(([key]) => row[key]), { text: row.verdict + (row.why ? `: ${row.why}` : ""), class: row.verdict === "reproduced" ? "good" : null }]), ["", "wrap", "", ...shown.map(() => "wrap"), "wrap"]));
+
     const averages = DATA.averages[state.study];
     $("averages-section").hidden = averages.length === 0;
     $("averages-note").textContent = `CRL bounds the average cost of an episode, not each episode: on the test episodes its average is met in ${averages.filter((row) => row.verdict === "met").length} of ${averages.length} settings, while single episodes break the promise (see the violations below).`;
