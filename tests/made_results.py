@@ -98,6 +98,7 @@ def made_results(system="carbon", source="embedded", paper=None):
         },
         "data": {
             "source": source,
+            "origin": {"embedded": "embedded data", "authors": "authors' data"}[source],
             "train_episodes": 60,
             "test_episodes": 40,
             "horizon": HORIZON,

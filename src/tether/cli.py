@@ -28,6 +28,7 @@ from tether.experiments import (
     data_cli,
     estimate_cli,
     limit_cli,
+    open_cli,
     sensitivity_cli,
     train_cli,
     verify_cli,
@@ -56,6 +57,7 @@ app.command("limit")(limit_cli.command)
 app.command("estimate")(estimate_cli.command)
 reproduce.command("estimate")(estimate_cli.reproduce_command)
 bench.command("estimate")(estimate_cli.bench_command)
+reproduce.command("open")(open_cli.command)
 app.command("attack")(attack_cli.command)
 app.command("verify")(verify_cli.command)
 app.command("sensitivity")(sensitivity_cli.command)

@@ -141,4 +141,8 @@ def test_real_data_of_both_systems_is_read(shared):
     inference = paper.load_data(paper.plan_for("inference", "quick"), shared / "data" / "inference")
     assert len(inference.train) + len(inference.test) == 456 - 2 * 23
     inference.env.check(inference.train)
+    plan, folder = paper.plan_for("inference", "quick"), shared / "data" / "inference"
+    assert paper.identity(plan, inference, "", folder, None)["data"]["origin"] == (
+        "demand of BLOOM's GPUs (real), renewables and battery rates generated"
+    )
     assert inference.train["demand"].mean() == pytest.approx(3.5, abs=0.1)

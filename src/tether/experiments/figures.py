@@ -369,5 +369,4 @@ def _how(results: dict[str, Any], mode: str, rule: str | None = None) -> str:
 def _name(figure: Figure, results: dict[str, Any], what: str, how: str) -> None:
     """The title of a figure of a run: system and what is shown; below it data, and how it came to be."""
     system = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable inference"}[results["system"]]
-    source = {"embedded": "embedded", "authors": "authors'"}[results["data"]["source"]]
-    figure.suptitle(f"{system}: {what}\n{source} data, {how}", x=0.01, ha="left")
+    figure.suptitle(f"{system}: {what}\n{results['data']['origin']}, {how}", x=0.01, ha="left")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from tether.data import Episodes
 from tether.envs import Inference
 from tether.experiments.learners import Kind, System, certificate_of, recipe_of
+from tether.learn.rollout import rollout
 from tether.learn.train import Method, Score, Training, evaluate, train
 
 PRINTED_REGRET = 51.417
@@ -26,6 +28,43 @@ LAMS, B = (5.0, 7.0), 6.0
 """The paper's settings of this system."""
 ACTIONS = 121
 """Actions that the greedy policy of the screening chooses from."""
+
+
+@dataclass(frozen=True)
+class PriorForm:
+    """Carbon-B in one form, on test episodes."""
+
+    form: str
+    differs: float
+    """Share of the actions that the Lipschitz form, in the same state, would not take (by more than 1e-9)."""
+    reward: float
+    """Mean episode reward."""
+    cost: float
+    """Mean episode cost."""
+    worst_cost: float
+
+
+def prior_forms(env: Inference, episodes: Episodes) -> list[PriorForm]:
+    """The form whose certificate is proved beside the printed one, with two estimates of v_a."""
+    mean = 0.5 * (1.0 + env.discharge_rate_min)
+    forms: dict[str, Callable[..., Any]] = {
+        "Lipschitz (ours)": env.prior,
+        "printed, v_a estimated as 1": env.printed_prior,
+        f"printed, v_a estimated as {mean:g} (its mean)": partial(env.printed_prior, discharge_rate=mean),
+    }
+    rows = []
+    for name, policy in forms.items():
+        run = rollout(env, policy, episodes)
+        assert run.actions is not None
+        assert run.prior_actions is not None
+        apart = np.abs(run.actions - run.prior_actions) > 1e-9
+        costs = run.total_costs
+        rows.append(
+            PriorForm(
+                name, float(apart.mean()), float(run.returns.mean()), float(costs.mean()), float(costs.max())
+            )
+        )
+    return rows
 
 
 @dataclass(frozen=True)
@@ -179,7 +218,9 @@ class Trained:
 def train_setting(
     setting: Setting, drawn: System, seeds: Sequence[int], passes: int, kinds: Sequence[Kind]
 ) -> list[Trained]:
-    """Train RL, CRL and ACRL offline, ACRL with each kind of certificate, and test them.
+    """Train RL, CRL and ACRL offline, ACRL with each kind of certificate; regrets are of the training episodes.
+
+    So are those of the paper's figure, which shows the first 500 episodes of learning.
 
     Args:
         setting: The open parameters.
@@ -189,7 +230,7 @@ def train_setting(
         kinds: What ACRL's guard knows: `lipschitz` (rule `tight`) or `structured`.
     """
     env = setting.env
-    learn, test = setting.episodes(drawn.train), setting.episodes(drawn.test)
+    learn = setting.episodes(drawn.train)
     validation = None if drawn.validation is None else setting.episodes(drawn.validation)
     recipe = recipe_of("tether", "inference", passes=passes)
 
@@ -206,7 +247,7 @@ def train_setting(
             validation=validation,
             recipe=recipe,
         )
-        return training, evaluate(training, env, test, certificate)
+        return training, evaluate(training, env, learn, certificate)
 
     best = [score.reward for score in scored("rl", "lipschitz", LAMS[:1])[1]]
 
@@ -235,3 +276,39 @@ def train_setting(
             )
         )
     return found
+
+
+def search(
+    drawn: System,
+    settings: int,
+    trained: int,
+    seeds: Sequence[int],
+    passes: int,
+    report: Callable[[str, int, int], None] = lambda _what, _done, _total: None,
+) -> tuple[list[Screened], list[Trained]]:
+    """Screen random settings and train the most promising: those whose prior pays most, as lam multiplies that.
+
+    Args:
+        drawn: Episodes of `tether.envs.Inference`.
+        settings: How many to draw, from the first of the seeds.
+        trained: How many to train at most.
+        seeds: Of the learners.
+        passes: Over the training episodes.
+        report: Called with what is done, how many of it and how many in all.
+
+    Returns:
+        The settings that passed the screening, best first, and what was trained.
+    """
+    rng = np.random.default_rng(seeds[0])
+    passed = []
+    for done in range(settings):
+        screened = screen(draw_setting(rng), drawn.train)
+        if screened.passes:
+            passed.append(screened)
+        report("screening", done + 1, settings)
+    passed.sort(key=lambda each: -each.prior_cost)
+    found: list[Trained] = []
+    for done, each in enumerate(passed[:trained]):
+        found += train_setting(each.setting, drawn, seeds, passes, get_args(Kind))
+        report("training", done + 1, min(trained, len(passed)))
+    return passed, found

@@ -153,7 +153,7 @@ def identity(
     """All that decides the results; a run goes on only in a folder of the same identity."""
     return {
         **asdict(plan),
-        "data": _describe_data(system, folder),
+        "data": _describe_data(plan, system, folder),
         "paper": None if paper is None else read_published(paper),
         "code": _digest_of_code(),
         "machine": {key: value for key, value in output.provenance(command).items() if key != "command"},
@@ -423,7 +423,16 @@ def _gathered(done: dict[str, Any], part: str) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_data(system: System, folder: Path | None) -> dict[str, Any]:
+def _origin(plan: Plan, folder: Path | None) -> str:
+    """Which series are real."""
+    if folder is None:
+        return "embedded data"
+    if plan.system == "carbon":
+        return "authors' data"
+    return "demand of BLOOM's GPUs (real), renewables and battery rates generated"
+
+
+def _describe_data(plan: Plan, system: System, folder: Path | None) -> dict[str, Any]:
     digest = hashlib.sha256()
     for episodes in (system.train, system.test, *([] if system.validation is None else [system.validation])):
         for name in sorted(episodes.names):
@@ -431,6 +440,7 @@ def _describe_data(system: System, folder: Path | None) -> dict[str, Any]:
             digest.update(np.ascontiguousarray(episodes[name]).tobytes())
     return {
         "source": "embedded" if folder is None else "authors",
+        "origin": _origin(plan, folder),
         "train_episodes": len(system.train),
         "test_episodes": len(system.test),
         "horizon": system.test.horizon,

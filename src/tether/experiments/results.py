@@ -20,7 +20,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
         *("recipe", "passes", "explored", "block"),
         *("learning_rate", "schedule", "batch", "steps", "width"),
     ),
-    "data": ("source", "train_episodes", "test_episodes", "horizon", "sha256"),
+    "data": ("source", "origin", "train_episodes", "test_episodes", "horizon", "sha256"),
     "prior": ("reward", "cost", "worst_cost"),
     "bounds": ("lam", "b", "cost", "worst_cost"),
     "scores": (

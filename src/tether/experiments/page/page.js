@@ -5,7 +5,6 @@
     prior: "prior", "random+acd": "Random+ACD", rl: "RL", "rl+acd": "RL+ACD", crl: "CRL", acrl: "ACRL",
   };
   const SYSTEMS = { carbon: "Carbon-aware scheduling", inference: "Sustainable inference" };
-  const SOURCES = { embedded: "embedded data", authors: "authors' data" };
   const GUARDED = new Set(["random+acd", "rl+acd", "acrl"]);
   const RULE_SHAPES = ["circle", "square", "diamond"];
   const state = { study: 0, lam: 0, b: 0, rule: "", mode: "", method: "", episode: 0, round: 1, playing: false };
@@ -356,7 +355,7 @@
     const { provenance, data, grid, training } = results;
     const facts = [
       ["seeds", grid.seeds.join(", ")],
-      ["data", `${SOURCES[data.source]}: ${data.train_episodes.toLocaleString("en")} episodes to learn from, ${data.test_episodes.toLocaleString("en")} to test on, ${data.horizon} rounds each; sha256 ${data.sha256.slice(0, 16)}…`],
+      ["data", `${data.origin}: ${data.train_episodes.toLocaleString("en")} episodes to learn from, ${data.test_episodes.toLocaleString("en")} to test on, ${data.horizon} rounds each; sha256 ${data.sha256.slice(0, 16)}…`],
       ["learning", `recipe ${training.recipe}: Adam at ${training.learning_rate} (${training.schedule}), two layers of ${training.width}, ${training.batch} episodes a gradient step; offline ${training.passes} passes over the data; online ${training.explored.toLocaleString("en")} episodes, an update every ${training.batch} of them with ${training.steps} gradient steps`],
       ["versions", Object.entries(provenance.versions).map(([name, version]) => `${name} ${version}`).join(", ") + `, Python ${provenance.python}`],
       ["machine", provenance.platform],
@@ -388,7 +387,7 @@
   function drawStudies() {
     $("studies").replaceChildren(...DATA.results.map((results, i) => el("button", {
       type: "button", "aria-pressed": i === state.study, onclick: () => open(i),
-    }, `${SYSTEMS[results.system] || results.system} · ${SOURCES[results.data.source]}`)));
+    }, `${SYSTEMS[results.system] || results.system} · ${results.data.origin}`)));
   }
 
   // ---- player ----------------------------------------------------------------------------------------------------
