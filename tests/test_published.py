@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tether
-from tether.experiments.published import play_published, play_rl
+from tether.experiments.published import play_idle, play_published, play_rl
 from tether.learn.networks import load_authors_network
 
 pytestmark = pytest.mark.needs_data
@@ -55,6 +55,11 @@ def test_rl_costs_what_the_months_cost(shared):
     assert first.cost > 3.0 * second.cost
     assert first.demand > second.demand + 0.5
     assert second.cost < whole.cost < 2070.14 < first.cost  # what the paper prints
+
+
+def test_the_printed_regret_of_a_random_network_is_near_that_of_one_that_proposes_nothing(shared):
+    least, largest = play_idle(shared / "paper", shared / "data" / "carbon")
+    assert 57.0 < least < 61.0 < 64.51 < largest < 70.0
 
 
 def test_a_network_that_is_not_there_is_named(shared, tmp_path):

@@ -282,14 +282,18 @@ def reproduce_published(
         rows = published.play_published(
             paper, data, report=lambda done, total: progress.update(task, completed=done, total=total)
         )
-        free = published.play_rl(paper, data)
+        free, (least, largest) = published.play_rl(paper, data), published.play_idle(paper, data)
         choices = play_choices(paper, data)
     console.print(published.published_table(rows))
     console.print(published.rl_table(free, published.read_published(paper)["paper_text"]))
+    console.print(
+        f"A network that proposes 0, behind rule released: regret {least:.2f} to {largest:.2f} over lam and b"
+    )
     console.print(choices_table(choices))
     results = {
         "rows": [asdict(row) | {"agrees": row.agrees} for row in rows],
         "rl_network": [asdict(row) for row in free],
+        "idle_regret": [least, largest],
         "choices": [asdict(choice) for choice in choices],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }

@@ -92,6 +92,15 @@ def test_a_violation_of_a_guarded_method_is_never_reproduced(carbon):
     assert judged(carbon)["carbon", "ACD methods never violate on test"]["verdict"] == "differs"
 
 
+def test_what_was_printed_of_the_authors_windows_is_judged_on_them_alone(carbon):
+    change(carbon, "violation_rate", lambda row: 0.25, method="crl", lam=2.0, b=2.0)
+    claim = ("carbon", "CRL's violation rate, lam = 2, b = 2")
+    row = judged(carbon, made_results())[claim]
+    assert row["verdict"] == "reproduced"
+    assert row["embedded"]  # shown beside
+    assert claim not in judged(made_results(paper=PRINTED))
+
+
 def test_without_the_printed_numbers_only_readings_are_left():
     rows = judged(made_results())
     assert ("carbon", "mean cost of RL") not in rows

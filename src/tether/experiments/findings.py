@@ -345,7 +345,11 @@ def random_range(results: Results) -> Finding | None:
         return None
     low, high = results["paper"]["paper_text"]["random_acd_regret_range"]
     off = max(abs(min(means) / low - 1.0), abs(max(means) / high - 1.0))
-    return Finding(f"{min(means):.1f} to {max(means):.1f}", off <= NEAR)
+    idle = results.get("idle_regret")
+    why = (
+        f"one that proposes 0, as a dead ReLU output does, has {idle[0]:.1f} to {idle[1]:.1f}" if idle else ""
+    )
+    return Finding(f"{min(means):.1f} to {max(means):.1f}", off <= NEAR, why)
 
 
 def crl_above_rl(results: Results) -> Finding | None:

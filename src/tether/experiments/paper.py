@@ -23,7 +23,7 @@ from tether.experiments.learners import (
     load_system,
     recipe_of,
 )
-from tether.experiments.published import play_published, play_rl, read_published
+from tether.experiments.published import play_idle, play_published, play_rl, read_published
 from tether.experiments.results import SCHEMA
 from tether.learn.rollout import rollout
 from tether.learn.train import GUARDED, Exploration, Method, Mode, Training, evaluate, regrets, train
@@ -341,6 +341,7 @@ def _published(paper: Path, folder: Path, report: Report) -> dict[str, Any]:
     return {
         "published": [asdict(row) for row in rows],
         "rl_network": [asdict(row) for row in play_rl(paper, folder)],
+        "idle_regret": list(play_idle(paper, folder)),
     }
 
 
@@ -416,6 +417,7 @@ def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, 
         "tracks": _gathered(done, "tracks"),
         "published": done.get("published", {}).get("published", []),
         "rl_network": done.get("published", {}).get("rl_network", []),
+        "idle_regret": done.get("published", {}).get("idle_regret"),
         "paper": known["paper"],
         "provenance": {"command": known["command"], **known["machine"]},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,33 @@ def play_rl(paper: Path, data: Path) -> list[Unguarded]:
             )
         )
     return rows
+
+
+def play_idle(paper: Path, data: Path, bs: Sequence[float] = (2.0, 6.0)) -> tuple[float, float]:
+    """Least and largest regret, over the published lam and over b, of a network that proposes 0 in every round.
+
+    A ReLU output starts there if its initial weights are unlucky. Behind the guard with rule `released`; the regret is
+    that against the authors' RL network, on their test windows.
+
+    Args:
+        paper: Folder with `published.json` and `networks_b2.npz`.
+        data: Folder with the authors' carbon data.
+        bs: Slacks a round, cost units.
+    """
+    env, windows = Carbon(), load_carbon(data, "test")
+    network = load_authors_network(paper / "networks_b2.npz", "rl")
+    best = float(rollout(env, network, windows, record="outcomes").returns.mean())
+    regrets = []
+    for b in bs:
+        for lam in read_published(paper)["lambda"]:
+            certificate = LipschitzCertificate(env.contract(float(lam), b), env.sensitivity, "released")
+            run = rollout(env, _idle, windows, certificate, record="outcomes")
+            regrets.append(best - float(run.returns.mean()))
+    return min(regrets), max(regrets)
+
+
+def _idle(observation: Any, key: Any) -> Any:  # noqa: ARG001
+    return 0.0 * observation[0]
 
 
 def rl_table(rows: list[Unguarded], printed: dict[str, Any]) -> Table:
