@@ -170,13 +170,12 @@ def _seeds(study: Results) -> str:
 
 
 _WINDOWS = (
-    "the windows of the printed number. On those released the authors' own network and all of ours agree with each "
-    "other, not with it, and its cost is several times higher in one half of the months than in the other "
-    "(`tether reproduce published`)"
+    "the windows of the printed number. What RL costs depends on the months: `tether reproduce published` plays the "
+    "authors' own network on each half of those that they released"
 )
 _CRL_RATE = (
-    "CRL's B and penalty are not in the paper. Ours meets the average bound, and how many episodes lie above their own "
-    "bound follows from how it spreads the cost over them."
+    "CRL's B and penalty are not in the paper. How many episodes lie above their own bound follows from how it spreads "
+    "the cost over them."
 )
 _RANDOM = (
     "the paper does not say how its random network is drawn, and ours starts at the prior's mean action;"
