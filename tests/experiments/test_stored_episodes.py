@@ -119,7 +119,9 @@ def test_other_systems_take_their_own_episodes(tmp_path):
     system = load_system("inference", tmp_path / "battery.npz", 99, 0)
     assert (len(system.train), len(system.test)) == (6, 4)
     assert system.validation is not None
-    np.testing.assert_array_equal(system.validation["demand"], system.train["demand"])  # it has no set of its own
+    np.testing.assert_array_equal(
+        system.validation["demand"], system.train["demand"]
+    )  # it has no set of its own
     with pytest.raises(ValueError, match="Carbon needs the series demand, renewables, efficiency_noise"):
         load_system("carbon", tmp_path / "battery.npz", 99, 0)
 
