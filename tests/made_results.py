@@ -92,9 +92,13 @@ def made_results(system="carbon", source="embedded", paper=None):
             "trained_rules": ["tight"],
             "modes": modes,
         },
-        "training": {"passes": 2, "explored": 500, "block": BLOCK},
+        "training": {
+            **{"recipe": "tether", "passes": 2, "explored": 500, "block": BLOCK, "learning_rate": 3e-3},
+            **{"schedule": "cosine", "batch": 50, "steps": 50, "width": 40},
+        },
         "data": {
             "source": source,
+            "origin": {"embedded": "embedded data", "authors": "authors' data"}[source],
             "train_episodes": 60,
             "test_episodes": 40,
             "horizon": HORIZON,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tether
-from tether.experiments.published import play_published
+from tether.experiments.published import play_idle, play_published, play_rl
 from tether.learn.networks import load_authors_network
 
 pytestmark = pytest.mark.needs_data
@@ -46,6 +46,20 @@ def test_rule_released_gives_every_published_number(shared):
     for row in rows:
         assert row.here == pytest.approx(row.published, abs=0.01), row
         assert row.violation_rate == 0.0
+
+
+def test_rl_costs_what_the_months_cost(shared):
+    whole, first, second = play_rl(shared / "paper", shared / "data" / "carbon")
+    assert (whole.cost, whole.worst_cost) == pytest.approx((1468.3, 4502.8), abs=0.1)
+    assert (whole.windows, first.windows, second.windows) == ("all", "first half", "second half")
+    assert first.cost > 3.0 * second.cost
+    assert first.demand > second.demand + 0.5
+    assert second.cost < whole.cost < 2070.14 < first.cost  # what the paper prints
+
+
+def test_the_printed_regret_of_a_random_network_is_near_that_of_one_that_proposes_nothing(shared):
+    least, largest = play_idle(shared / "paper", shared / "data" / "carbon")
+    assert 57.0 < least < 61.0 < 64.51 < largest < 70.0
 
 
 def test_a_network_that_is_not_there_is_named(shared, tmp_path):

@@ -28,6 +28,7 @@ from tether.experiments import (
     data_cli,
     estimate_cli,
     limit_cli,
+    open_cli,
     sensitivity_cli,
     train_cli,
     verify_cli,
@@ -56,6 +57,7 @@ app.command("limit")(limit_cli.command)
 app.command("estimate")(estimate_cli.command)
 reproduce.command("estimate")(estimate_cli.reproduce_command)
 bench.command("estimate")(estimate_cli.bench_command)
+reproduce.command("open")(open_cli.command)
 app.command("attack")(attack_cli.command)
 app.command("verify")(verify_cli.command)
 app.command("sensitivity")(sensitivity_cli.command)
@@ -101,7 +103,8 @@ def _size(of: str) -> Any:
     lam, b and seeds, audited in every round. Writes `report.html`, `results.json` and `figures/`. Finished pieces stay:
     a killed run goes on with `--resume`.
 
-    For instance `tether reproduce carbon --full --data ../shared/data/carbon --paper ../shared/paper`.""",
+    For instance `tether reproduce carbon --full --recipe paper`, on the authors' data with
+    `--data ../shared/data/carbon --paper ../shared/paper`.""",
 )
 def reproduce_system(
     context: typer.Context,
@@ -112,6 +115,12 @@ def reproduce_system(
     full: Annotated[
         bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
     ] = False,
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="How learners are trained: tether (ours) or paper. --full --recipe paper is the paper's."
+        ),
+    ] = "tether",
     data: Annotated[
         Path | None,
         typer.Option(
@@ -152,7 +161,7 @@ def reproduce_system(
         for name, text in (("lams", lams), ("bs", bs))
     }
     counts = {"train_episodes": episodes, "passes": passes, "explored": explored}
-    changes = {"seeds": tuple(range(seed, seed + count)), **names, **numbers, **counts}
+    changes = {"seeds": tuple(range(seed, seed + count)), "recipe": recipe, **names, **numbers, **counts}
     _reproduce(system, out or Path("out") / system, full, data, paper, resume, changes)
 
 
@@ -234,6 +243,12 @@ def report_command(
         Path, typer.Argument(help="One that `tether reproduce` wrote, or one with several of those in it.")
     ],
     figures: Annotated[bool, typer.Option(help="Draw the figures for print, too.")] = True,
+    claims: Annotated[
+        Path | None,
+        typer.Option(
+            help="Document in which to renew the table of the paper's claims, such as docs/reproduce.md."
+        ),
+    ] = None,
 ) -> None:
     """Build report.html and the figures again from results.json.
 
@@ -242,7 +257,7 @@ def report_command(
     """
     from tether.experiments.report import write_report
 
-    console.print(f"Report: {write_report(folder, draw=figures)}", soft_wrap=True)
+    console.print(f"Report: {write_report(folder, draw=figures, claims=claims)}", soft_wrap=True)
 
 
 @reproduce.command("published")
@@ -254,24 +269,31 @@ def reproduce_published(
 ) -> None:
     """Play the authors' networks through our guard, and compare with every number that they published.
 
-    Rule `released`, their constants, their 1416 test windows. Then, at lam = 2 and b = 2, what follows from numbers
-    that the paper does not print or prints otherwise: the constant `carried`, the largest backlog, two weights of the
-    reward. Nothing here is random: the seed is of no consequence.
+    Rule `released`, their constants, their 1416 test windows; and their RL network without a guard. Then, at lam = 2
+    and b = 2, what follows from numbers that the paper does not print or prints otherwise: the constant `carried`, the
+    largest backlog, two weights of the reward. Nothing here is random: the seed is of no consequence.
     """
-    from tether.experiments import output
+    from tether.experiments import output, published
     from tether.experiments.choices import choices_table, play_choices
-    from tether.experiments.published import play_published, published_table
 
     folder = output.prepare_folder(out)
     with _progress() as progress:
         task = progress.add_task("playing", total=None)
-        rows = play_published(
+        rows = published.play_published(
             paper, data, report=lambda done, total: progress.update(task, completed=done, total=total)
         )
+        free, (least, largest) = published.play_rl(paper, data), published.play_idle(paper, data)
         choices = play_choices(paper, data)
-    console.print(published_table(rows), choices_table(choices))
+    console.print(published.published_table(rows))
+    console.print(published.rl_table(free, published.read_published(paper)["paper_text"]))
+    console.print(
+        f"A network that proposes 0, behind rule released: regret {least:.2f} to {largest:.2f} over lam and b"
+    )
+    console.print(choices_table(choices))
     results = {
         "rows": [asdict(row) | {"agrees": row.agrees} for row in rows],
+        "rl_network": [asdict(row) for row in free],
+        "idle_regret": [least, largest],
         "choices": [asdict(choice) for choice in choices],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }

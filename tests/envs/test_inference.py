@@ -15,6 +15,7 @@ import pytest
 import tether
 from tether.data.synthetic_inference import synthetic_inference
 from tether.envs.inference import Inference, InferenceState
+from tether.experiments.open_parameters import prior_forms
 
 RULES = ("paper", "released", "tight")
 CONTRACTS = ((0.0, 1.0), (5.0, 0.0), (5.0, 6.0), (0.5, 0.5), (0.0, 0.0))
@@ -353,3 +354,25 @@ def test_episodes_outside_the_range_of_the_constants_are_refused(name, value):
 def test_parameters_that_make_no_sense_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
         Inference(**parameters)
+
+
+def test_the_printed_prior_differs_by_its_threshold_and_its_estimate():
+    env = Inference()  # Q_c = 0.25, so that its root is 0.5
+    between = np.array([3.0, 2.0, 0.0, 0.8])  # 2.6 estimated, 2.85 with Q_c, 3.1 with its root; demand 3
+    assert float(env.prior(between)) == 3.0
+    assert float(env.printed_prior(between)) == pytest.approx(3.1)
+    assert float(env.printed_prior(between, discharge_rate=0.85)) == pytest.approx(3.1 / 0.85)
+    enough = np.array([2.8, 2.0, 0.0, 0.8])
+    assert float(env.printed_prior(enough)) == 2.8
+    # It jumps where its two cases meet: no perturbation function is known for it.
+    rise = env.printed_prior(np.array([2.851, 2.0, 0.0, 0.8])) - env.printed_prior(
+        np.array([2.849, 2.0, 0.0, 0.8])
+    )
+    assert rise > 0.2
+
+
+def test_the_printed_prior_is_measured_beside_the_one_with_a_certificate():
+    ours, printed, mean = prior_forms(Inference(), synthetic_inference(seed=0, n=50))
+    assert ours.differs == 0.0
+    assert 0.0 < printed.differs < mean.differs
+    assert mean.cost > printed.cost > ours.cost

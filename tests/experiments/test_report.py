@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from made_results import made_results
-from tether.experiments.comparison import compare
+from tether.experiments.comparison import averages, compare
 from tether.experiments.figures import paper_figures
 from tether.experiments.report import render, section_of, write_report
 from tether.experiments.results import write_results
@@ -48,6 +48,19 @@ def test_a_report_has_a_page_and_every_figure_twice(tmp_path):
     ]
 
 
+def test_each_figure_says_what_it_is_of():
+    results = made_results("inference")
+    for name, figure in paper_figures(results).items():
+        title = figure.get_suptitle()
+        assert "embedded data" in title, name
+        if name == "guard":  # nothing was learned for it
+            continue
+        mode = "offline" if name == "rules" else "online"  # the paper's figures are of what was explored
+        assert f"learned {mode}" in title, name
+        assert "recipe tether" in title, name
+        assert ("each rule" if name == "rules" else "rule tight") in title, name
+
+
 def test_figures_without_numbers_are_left_out():
     results = made_results("inference")
     results["exploration"] = []
@@ -73,6 +86,20 @@ def test_the_comparison_has_a_column_for_the_paper_and_for_each_data():
     assert rows["Carbon-B (prior), regret"]["paper"]["value"] == 3.0
     assert rows["Carbon-B (prior), regret"]["authors"] is None
     assert all(row["why"] for row in rows.values())
+
+
+def test_the_average_of_crl_is_met_or_missed_against_its_bound():
+    results = made_results()
+    rows = averages(results)
+    assert len(rows) == 2 * 6  # modes, settings
+    assert {row["verdict"] for row in rows} == {"met"}
+    for row in results["scores"]:
+        if (row["mode"], row["method"], row["lam"], row["b"]) == ("online", "crl", 2.0, 6.0):
+            row["cost"] = 1000.0 * (row["seed"] + 1)
+    missed = [row for row in averages(results) if row["verdict"] == "missed"]
+    assert [(row["mode"], row["lam"], row["b"], row["kept"]) for row in missed] == [("online", 2.0, 6.0, 0)]
+    assert missed[0]["costs"] == [1000.0, 2000.0]
+    assert '"verdict": "missed"' in render([results])
 
 
 def test_without_the_paper_its_column_is_empty():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from commands import exit_code
 from tether.experiments import figures, paper
+from tether.experiments.learners import recipe_of
 from tether.experiments.results import read_results
 
 TINY = (
@@ -101,6 +104,36 @@ def test_plans_are_the_paper_s_grid_and_a_small_one():
         paper.plan_for("cooling", "quick")
 
 
+def test_the_paper_s_recipe_has_its_rates_and_its_episodes_by_augmentation():
+    ours, theirs = (recipe_of(name, "carbon") for name in ("tether", "paper"))
+    assert (theirs.learning_rate, theirs.schedule, theirs.batch, theirs.episodes) == (
+        1e-3,
+        "constant",
+        50,
+        4000,
+    )
+    assert (ours.learning_rate, ours.schedule) == (3e-3, "cosine")
+    inference = recipe_of("paper", "inference", steps=1)
+    assert (inference.learning_rate, inference.width, inference.episodes, inference.steps) == (
+        1e-4,
+        50,
+        2160,
+        1,
+    )
+    with pytest.raises(ValueError, match="recipe must be one of"):
+        recipe_of("authors", "carbon")
+
+    plan = paper.plan_for("carbon", "full", recipe="paper", train_episodes=50, explored=80)
+    train = paper.load_data(plan, None).train
+    assert len(train) == 80  # so that 80 episodes are explored without playing one twice
+    assert len(np.unique(train["demand"], axis=0)) == 80
+    assert len(paper.load_data(replace(plan, recipe="tether"), None).train) == 50
+    online = [
+        piece.name for piece in paper.pieces(plan, None, None, None, None) if "online-acrl" in piece.name
+    ]
+    assert online == ["online-acrl-paper", "online-acrl-released", "online-acrl-tight"]
+
+
 @pytest.mark.needs_data
 def test_real_data_of_both_systems_is_read(shared):
     carbon = paper.load_data(paper.plan_for("carbon", "quick"), shared / "data" / "carbon")
@@ -108,4 +141,8 @@ def test_real_data_of_both_systems_is_read(shared):
     inference = paper.load_data(paper.plan_for("inference", "quick"), shared / "data" / "inference")
     assert len(inference.train) + len(inference.test) == 456 - 2 * 23
     inference.env.check(inference.train)
+    plan, folder = paper.plan_for("inference", "quick"), shared / "data" / "inference"
+    assert paper.identity(plan, inference, "", folder, None)["data"]["origin"] == (
+        "demand of BLOOM's GPUs (real), renewables and battery rates generated"
+    )
     assert inference.train["demand"].mean() == pytest.approx(3.5, abs=0.1)

@@ -81,7 +81,7 @@ def test_the_evaluation_of_the_paper_runs_on_it_too(built, tmp_path, monkeypatch
     assert code == 0, err
     assert "report.html" in out
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results["data"]["source"] == "file"
+    assert (results["data"]["source"], results["data"]["origin"]) == ("file", "own data")
     assert results["data"]["test_episodes"] == len(data.load_episodes(built, "test"))
     assert results["published"] == []
 
@@ -118,8 +118,19 @@ def test_other_systems_take_their_own_episodes(tmp_path):
     data.save_episodes(tmp_path / "battery.npz", stored)
     system = load_system("inference", tmp_path / "battery.npz", 99, 0)
     assert (len(system.train), len(system.test)) == (6, 4)
+    assert system.validation is not None
+    np.testing.assert_array_equal(
+        system.validation["demand"], system.train["demand"]
+    )  # it has no set of its own
     with pytest.raises(ValueError, match="Carbon needs the series demand, renewables, efficiency_noise"):
         load_system("carbon", tmp_path / "battery.npz", 99, 0)
+
+
+def test_crl_is_validated_on_the_set_val_and_not_on_the_test_set(built):
+    system = load_system("carbon", built, 1, 0)
+    assert system.validation is not None
+    np.testing.assert_array_equal(system.validation["demand"], data.load_episodes(built, "val")["demand"])
+    np.testing.assert_array_equal(system.test["demand"], data.load_episodes(built, "test")["demand"])
 
 
 def test_one_set_cannot_be_trained_on_and_tested_on(tmp_path, monkeypatch, capsys):

@@ -44,12 +44,18 @@ class Inference(Env):
     bounds the carbon by Q_c, were v_e = 0.9 (its mean) and v_a = 1. Series of an episode: `demand` mu in [0,
     mu_max], `renewables` e >= 0, `discharge_rate` v_a, `charge_rate` v_e.
 
+    The paper prints the prior otherwise: it meets the demand if x + 0.9 e + Q_c >= mu_h (Q_c, not its root), and
+    divides by an estimate of v_a if not. That jumps where the two cases meet, so that no perturbation function and
+    no certificate is known for it; `printed_prior` is that form, to measure the difference
+    (`tether reproduce open`).
+
     The paper leaves open Q_c, C_d, C_i, the action's range, the battery and the scale of the data. Here
     demand has the limit that it has in `Carbon` (6), a_max is the energy of the largest demand, and the
     battery holds that of one such hour. With `tether.data.synthetic_inference`, Q_c = 0.25 makes the prior
     pay in about half of the hours, and C_d = 0.8 and C_i = 1 put its episode reward about 50 below that of a
     policy which maximises the reward of each hour and ignores the contract (the paper reports 51.4 below its
-    RL policy). That policy breaks the paper's contract lam = 5, b = 6 in nearly half of the episodes.
+    RL policy: C_d and C_i were *chosen* for that, so that it is no result). That policy breaks the paper's contract
+    lam = 5, b = 6 in nearly half of the episodes.
 
     Where the sensitivity comes from; z(x, a) is the shortfall, D = mu_max, and s stands for min(s, D):
 
@@ -255,3 +261,17 @@ class Inference(Env):
         slack = math.sqrt(self.carbon_slack)
         affordable = seen[..., 3] + self._charge_rate * seen[..., 1] + slack
         return xp.minimum(seen[..., 0], affordable)
+
+    def printed_prior(self, observation: Any, key: Any = None, discharge_rate: float = 1.0) -> Any:  # noqa: ARG002
+        """Carbon-B as the paper prints it; it jumps, so that no certificate of this system is for it.
+
+        Args:
+            observation: (mu_h, e_h, a_{h-1}, x_{h-1}), [..., 4].
+            key: Not used.
+            discharge_rate: The prior's estimate of v_a, which the paper leaves open.
+        """
+        xp = namespace(observation)
+        seen = observation if hasattr(observation, "ndim") else xp.asarray(observation)
+        estimated = seen[..., 3] + self._charge_rate * seen[..., 1]
+        bounded = (estimated + math.sqrt(self.carbon_slack)) / discharge_rate
+        return xp.where(estimated + self.carbon_slack >= seen[..., 0], seen[..., 0], bounded)

@@ -39,7 +39,7 @@ _STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "axes.titlesize": 9,
-    "figure.titlesize": 10,
+    "figure.titlesize": 9,
     "svg.hashsalt": "tether",
 }
 
@@ -122,8 +122,8 @@ def paper_figures(results: dict[str, Any]) -> dict[str, Figure]:
     made = {
         "guard": guard_figure(results),
         "regret-episodes": _regret_episodes(results),
-        "regret-lam": _against_lam(results, "regret", "regret on test episodes"),
-        "violations-lam": _against_lam(results, "violation_rate", "episodes that break the promise"),
+        "regret-lam": _against_lam(results, "regret", "regret after learning, on test episodes"),
+        "violations-lam": _against_lam(results, "violation_rate", "test episodes that break the promise"),
         "costs": _costs(results),
         "rules": _rules(results),
     }
@@ -168,7 +168,10 @@ def guard_figure(results: dict[str, Any]) -> Figure:
         axis.set_yscale(scale)
         axis.set_xlabel("round h")
         axis.legend(loc="best", fontsize=8)
-    figure.suptitle(f"{_title(results)}, lam = {study['lam']:g}, b = {study['b']:g}", x=0.01, ha="left")
+    learners = (
+        f"lam = {study['lam']:g}, b = {study['b']:g}; learners that learn nothing, guard with rule {rule}"
+    )
+    _name(figure, results, "hostile learners", learners)
     return figure
 
 
@@ -182,7 +185,7 @@ def _regret_episodes(results: dict[str, Any]) -> Figure | None:
     shown = list(
         dict.fromkeys([(results["guard"]["lam"], grid["bs"][0]), (grid["lams"][-1], grid["bs"][-1])])
     )
-    figure, axes = new_figure(1.3 + 3.9 * len(shown), 3.2, columns=len(shown), sharey=True)
+    figure, axes = new_figure(max(6.6, 1.3 + 3.9 * len(shown)), 3.2, columns=len(shown), sharey=True)
     for axis, (lam, b) in zip(axes[0], shown, strict=True):
         for method in grid["methods"]:
             mine = [
@@ -197,8 +200,8 @@ def _regret_episodes(results: dict[str, Any]) -> Figure | None:
         axis.set_title(f"lam = {lam:g}, b = {b:g}", loc="left")
         axis.set_xlabel("episode")
     axes[0, 0].set_ylabel(f"regret, mean of {results['training']['block']} episodes")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    figure.suptitle(f"{_title(results)}: regret while exploring", x=0.01, ha="left")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    _name(figure, results, "regret while exploring", _how(results, "online"))
     return figure
 
 
@@ -206,7 +209,9 @@ def _regret_episodes(results: dict[str, Any]) -> Figure | None:
 def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | None:
     """A score against lam, a panel for each b; the band is the range over the seeds."""
     grid = results["grid"]
-    figure, axes = new_figure(1.3 + 3.9 * len(grid["bs"]), 3.2, columns=len(grid["bs"]), sharey=True)
+    figure, axes = new_figure(
+        max(6.6, 1.3 + 3.9 * len(grid["bs"])), 3.2, columns=len(grid["bs"]), sharey=True
+    )
     drawn = False
     for axis, b in zip(axes[0], grid["bs"], strict=True):
         for method in grid["methods"]:
@@ -222,8 +227,8 @@ def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | No
         axis.set_xticks(grid["lams"])
         axis.set_ylim(bottom=0.0)
     axes[0, 0].set_ylabel(label)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    figure.suptitle(f"{_title(results)}: {label}", x=0.01, ha="left")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    _name(figure, results, label, _how(results, _after(results)))
     return figure if drawn else None
 
 
@@ -267,7 +272,7 @@ def _costs(results: dict[str, Any]) -> Figure:
         ),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
-    figure.suptitle(f"{_title(results)}: costs on test episodes, b = {b:g}", x=0.01, ha="left")
+    _name(figure, results, f"costs on test episodes, b = {b:g}", _how(results, _after(results)))
     return figure
 
 
@@ -283,7 +288,8 @@ def _rules(results: dict[str, Any]) -> Figure | None:
     for axis, method in zip(axes[0], methods, strict=True):
         for rule, (color, marker) in looks.items():
             found = [
-                (lam, _values(results, "reward", method, lam, grid["bs"][0], rule)) for lam in grid["lams"]
+                (lam, _values(results, "reward", method, lam, grid["bs"][0], grid["modes"][0], rule))
+                for lam in grid["lams"]
             ]
             points = [(lam, values) for lam, values in found if values]
             if points:
@@ -303,7 +309,8 @@ def _rules(results: dict[str, Any]) -> Figure | None:
         axis.set_xlabel("lam")
         axis.legend(loc="best", fontsize=8)
     axes[0, 0].set_ylabel("mean reward of an episode")
-    figure.suptitle(f"{_title(results)}: the rules of the guard, b = {grid['bs'][0]:g}", x=0.01, ha="left")
+    mode = grid["modes"][0]
+    _name(figure, results, f"the rules of the guard, b = {grid['bs'][0]:g}", _how(results, mode, "each rule"))
     return figure
 
 
@@ -317,18 +324,30 @@ def _draw_seeds(axis: Any, x: Any, values: Any, method: str, marker: str = "") -
 
 
 def _values(
-    results: dict[str, Any], field: str, method: str, lam: float, b: float, rule: str | None = None
+    results: dict[str, Any],
+    field: str,
+    method: str,
+    lam: float,
+    b: float,
+    mode: str | None = None,
+    rule: str | None = None,
 ) -> list[float]:
-    """A score of each seed, in the run's first mode; of a guarded method under `rule`, or the run's main one."""
-    mode = results["grid"]["modes"][0]
+    """A score of each seed, after exploration unless a mode is named; guarded under `rule`, or the run's main one."""
     rules = (rule,) if rule is not None else (None, _main_rule(results))
+    wanted = (mode or _after(results), method, lam, b)
     return [
         row[field]
         for row in results["scores"]
-        if (row["mode"], row["method"], row["lam"], row["b"]) == (mode, method, lam, b)
+        if (row["mode"], row["method"], row["lam"], row["b"]) == wanted
         and row["rule"] in rules
         and row[field] is not None
     ]
+
+
+def _after(results: dict[str, Any]) -> str:
+    """The mode of the paper's figures: after exploration, if the run has it."""
+    modes: list[str] = results["grid"]["modes"]
+    return "online" if "online" in modes else modes[0]
 
 
 def _main_rule(results: dict[str, Any]) -> str:
@@ -336,7 +355,18 @@ def _main_rule(results: dict[str, Any]) -> str:
     return rules[-1]
 
 
-def _title(results: dict[str, Any]) -> str:
-    name = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable inference"}[results["system"]]
-    source = {"embedded": "embedded", "authors": "authors'", "file": "own"}[results["data"]["source"]]
-    return f"{name}, {source} data"
+def _how(results: dict[str, Any], mode: str, rule: str | None = None) -> str:
+    """How the learners of a figure came to be, in words."""
+    training = results["training"]
+    length = (
+        f"{training['explored']} episodes explored" if mode == "online" else f"{training['passes']} passes"
+    )
+    named = rule or f"rule {_main_rule(results)}"
+    seeds = len(results["grid"]["seeds"])
+    return f"learned {mode} ({length}), recipe {training['recipe']}, guard with {named}, {seeds} seeds"
+
+
+def _name(figure: Figure, results: dict[str, Any], what: str, how: str) -> None:
+    """The title of a figure of a run: system and what is shown; below it data, and how it came to be."""
+    system = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable inference"}[results["system"]]
+    figure.suptitle(f"{system}: {what}\n{results['data']['origin']}, {how}", x=0.01, ha="left")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -26,6 +26,10 @@ WIDTHS = {"carbon": 40, "inference": 50, "cooling": 40}
 
 EPISODES = {"carbon": 4000, "inference": 2160, "cooling": 4000}
 """Episodes that are explored online for each system, as in the paper where it has the system."""
+PAPER_RATES = {"carbon": 1e-3, "inference": 1e-4, "cooling": 1e-3}
+"""The paper's learning rate for each system; it has no cooling, which gets that of carbon."""
+RecipeName = Literal["tether", "paper"]
+"""How a learner is trained: as we found best, or as the paper says."""
 EARLY = 500
 """Episodes that the paper's figures of an exploration show."""
 
@@ -36,8 +40,12 @@ class System(NamedTuple):
     env: Env
     train: Episodes
     test: Episodes
+    validation: Episodes | None = None
+    """Months between those: CRL learns there how much of the allowed cost to leave."""
 
 
+YEAR = 8760
+"""Hours over which synthetic validation episodes are spread, so that they know every season."""
 INPUTS = ("clock", "forecast")
 """What a learner can be shown beside the paper's observation."""
 REMOVABLE = ("noise", "shift")
@@ -46,6 +54,38 @@ Kind = Literal["lipschitz", "structured"]
 """What a certificate can know of a system."""
 LEVELS = 0.2
 """Relative spread of the levels that `load_system` gives to further copies of the training episodes."""
+
+
+def recipe_of(name: RecipeName, system: str, **changes: Any) -> Recipe:
+    """A recipe by its name.
+
+    `tether`: Adam at 3e-3, falling to 0 along a cosine. `paper`: Adam at the paper's constant rate, and the paper's K
+    episodes, all different (`augmented`). Both: the paper's network, and an update every 50 episodes. What the paper
+    leaves open, the gradient steps of an update, is 50 in both: one for each episode played since the last update.
+
+    Args:
+        name: `tether` or `paper`.
+        system: `carbon`, `inference` or `cooling`.
+        changes: Other fields of `Recipe`; those that are None are left as they are.
+    """
+    _validate.choice("recipe", name, get_args(RecipeName))
+    recipe = Recipe(episodes=EPISODES[system], width=WIDTHS[system])
+    if name == "paper":
+        recipe = replace(recipe, learning_rate=PAPER_RATES[system], schedule="constant")
+    return replace(recipe, **{field: value for field, value in changes.items() if value is not None})
+
+
+def augmented(system: System, count: int, seed: int) -> System:
+    """The paper's augmentation: the training episodes, and others made from them, `count` in all.
+
+    The paper does not say how. Here a further episode is one of the given ones with each visible series at a level
+    that is a few per cent off, and the disturbances of another episode (`tether.data.augment`).
+    """
+    if count <= len(system.train):
+        return system
+    hidden = tuple(system.env.hidden)
+    train = sources.augment(system.train, count, seed, limits=system.env.limits(), independent=hidden)
+    return system._replace(train=train)
 
 
 def certificate_of(kind: Kind, env: Env, contract: Contract, rule: Rule = "tight") -> Certificate:
@@ -72,7 +112,8 @@ def load_system(
         name: `carbon`, `inference` or `cooling`.
         data: Episode file (.npz), such as `tether data build` writes, or folder with the authors' carbon data; None for
             synthetic data.
-        episodes: Synthetic training episodes; two thirds as many are drawn to test on, from another seed.
+        episodes: Synthetic training episodes; two thirds as many are drawn to test on, from another seed, and a
+            third as many, spread over a year of a third seed, to validate on.
         seed: Of the synthetic data.
         inputs: Any of `INPUTS`, appended to the observation.
         copies: How many times the training episodes to train on; all but the first time at other levels of their
@@ -83,20 +124,21 @@ def load_system(
     """
     for each in without:
         _validate.choice("without", each, REMOVABLE)
-    env, train, test = _load(name, data, episodes, seed, held_out)
+    env, train, test, validation = _load(name, data, episodes, seed, held_out)
+    assert validation is not None
     if "noise" in without:
         if not isinstance(env, envs.Carbon):
             raise ValueError(f"without noise is known for carbon only, not for {name}")
         # With a range of exactly 0 some slopes of the certificate are 0/0.
         env = replace(env, efficiency_noise_max=1e-3, drop_rate_max=1e-3)
-        train, test = _still(train, tuple(env.hidden)), _still(test, tuple(env.hidden))
+        train, test, validation = (_still(each, tuple(env.hidden)) for each in (train, test, validation))
     if "shift" in without:
-        train = test
+        train = validation = test
     if copies > 1:
         count = copies * len(train)
         train = sources.augment(train, count, seed, LEVELS, env.limits(), independent=tuple(env.hidden))
-    env, (train, test) = shown(env, inputs, train, test)
-    return System(env, train, test)
+    env, (train, test, validation) = shown(env, inputs, train, test, validation)
+    return System(env, train, test, validation)
 
 
 def _still(episodes: Episodes, hidden: Sequence[str]) -> Episodes:
@@ -139,27 +181,35 @@ def _load(name: str, data: Path | None, episodes: int, seed: int, held_out: bool
     env: Env = getattr(envs, name.capitalize())()
     if data is None:
         draw = getattr(sources, f"synthetic_{name}")
-        return System(env, draw(seed, episodes), draw(seed + 1_000_000, max(1, 2 * episodes // 3)))
+        # Not every so many hours, which would be the same hour of the day each time.
+        spread = np.linspace(0, YEAR - 1, max(1, episodes // 3)).astype(int)
+        validation = draw(seed + 2_000_000, YEAR)[spread]
+        return System(
+            env, draw(seed, episodes), draw(seed + 1_000_000, max(1, 2 * episodes // 3)), validation
+        )
     if is_episode_file(data):
-        train, test = _stored(data, held_out)
-        for each in (train, test):
+        stored = _stored(data, held_out)
+        for each in stored:
             env.check(each)
-        return System(env, train, test)
+        return System(env, *stored)
     if name != "carbon":
         raise ValueError(
             f"--data for {name} must be an episode file (.npz); {data} would be the authors' carbon data"
         )
-    return System(env, sources.load_carbon(data, "train"), sources.load_carbon(data, "test"))
+    return System(env, *(sources.load_carbon(data, split) for split in ("train", "test", "val")))
 
 
-def _stored(file: Path, held_out: bool) -> tuple[Episodes, Episodes]:
-    """The sets to train and to test on of an episode file."""
+def _stored(file: Path, held_out: bool) -> tuple[Episodes, Episodes, Episodes]:
+    """The sets of an episode file to train, to test and to validate on.
+
+    The last is the set `val`; a file without one validates on what it trains on, as `train` does by itself.
+    """
     splits = read_episode_file(file).splits
     if {"train", "test"} <= set(splits):
-        return splits["train"], splits["test"]
+        return splits["train"], splits["test"], splits.get("val", splits["train"])
     if not held_out and len(splits) == 1:
         (only,) = splits.values()
-        return only, only
+        return only, only, only
     held = ", ".join(map(repr, splits)) if "" not in splits else "one set without a name"
     raise ValueError(
         f"{file} must hold the sets 'train' and 'test', it holds {held}; make it with "
@@ -190,7 +240,7 @@ def run_method(
     trained = "rl" if method == "rl+acd" and mode == "offline" else method
     training = train(
         trained, system.env, system.train, certificate, mode=mode, lams=lams, bs=bs,
-        seeds=seeds, recipe=recipe, checkpoint=checkpoint, report=report,
+        seeds=seeds, recipe=recipe, validation=system.validation, checkpoint=checkpoint, report=report,
     )  # fmt: skip
     training = replace(training, method=method)
     return Result(training, evaluate(training, system.env, system.test, certificate))

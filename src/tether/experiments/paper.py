@@ -15,11 +15,18 @@ from tether.certificates import LipschitzCertificate, Rule
 from tether.data import Episodes, load_bloom
 from tether.experiments import hostile, output
 from tether.experiments.engines import Piece
-from tether.experiments.learners import WIDTHS, System, is_episode_file, load_system
-from tether.experiments.published import play_published, read_published
+from tether.experiments.learners import (
+    RecipeName,
+    System,
+    augmented,
+    is_episode_file,
+    load_system,
+    recipe_of,
+)
+from tether.experiments.published import play_idle, play_published, play_rl, read_published
 from tether.experiments.results import SCHEMA
 from tether.learn.rollout import rollout
-from tether.learn.train import GUARDED, Exploration, Method, Mode, Recipe, Training, evaluate, regrets, train
+from tether.learn.train import GUARDED, Exploration, Method, Mode, Training, evaluate, regrets, train
 
 Report = Callable[[int, int, str], None]
 Scale = Literal["quick", "full"]
@@ -50,7 +57,7 @@ class Plan:
     rules: tuple[Rule, ...]
     """Of the guard. What needs no training of its own is played with all of them ..."""
     trained_rules: tuple[Rule, ...]
-    """... and ACRL is trained with these; what is played to learn online, with the last of them."""
+    """... and ACRL is trained with these; other guarded methods play online with the last of them."""
     modes: tuple[Mode, ...]
     train_episodes: int
     """Synthetic episodes to train on; two thirds as many to test on."""
@@ -58,6 +65,8 @@ class Plan:
     """Offline: times that the training episodes are gone through."""
     explored: int
     """Online: episodes that are played while learning, K."""
+    recipe: RecipeName = "tether"
+    """How learners are trained; with `paper` also on the paper's K episodes, made by augmentation."""
 
     def __post_init__(self) -> None:
         _validate.choice("system", self.system, SYSTEMS)
@@ -71,6 +80,7 @@ class Plan:
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
                 raise ValueError(f"{name} must be at least one and all different, got {list(values)}")
+        _validate.choice("recipe", self.recipe, get_args(RecipeName))
         for name in ("train_episodes", "passes", "explored"):
             _validate.count(name, getattr(self, name))
 
@@ -85,7 +95,8 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
 
     Args:
         system: `carbon` or `inference`.
-        scale: `quick` takes about a minute on two cores; `full` is the paper's grid, seeds and episodes.
+        scale: `quick` takes about a minute on two cores; `full` is the paper's grid, seeds and episodes. With the
+            recipe `paper` it is the paper's evaluation.
         changes: Fields of `Plan`; those that are None are left as they are.
     """
     _validate.choice("system", system, SYSTEMS)
@@ -103,7 +114,8 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
         trained_rules=get_args(Rule) if full else ("tight",),
         modes=("offline", "online"),
         train_episodes=(2136 if carbon else 2160) if full else 480,
-        passes=60 if full else 10,
+        # The paper's recipe has nearly twice as many episodes in a pass.
+        passes=(30 if carbon and changes.get("recipe") == "paper" else 60) if full else 10,
         explored=(4000 if carbon else 2160) if full else 500,
     )
     planned = replace(planned, **{name: value for name, value in changes.items() if value is not None})
@@ -112,7 +124,13 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
 
 
 def load_data(plan: Plan, folder: Path | None) -> System:
-    """The system with its episodes: generated ones, those of an episode file, or those of the authors' data.
+    """The system with its episodes, as many to learn from as the plan's recipe says."""
+    system = _load_data(plan, folder)
+    return augmented(system, plan.explored, plan.seeds[0]) if plan.recipe == "paper" else system
+
+
+def _load_data(plan: Plan, folder: Path | None) -> System:
+    """Generated episodes, those of an episode file, or those of the authors' data.
 
     Of a folder for inference only the demand is real, the GPU power of the BLOOM service: the first 60 % of its hours
     to train on, the rest to test on. Renewables and battery rates are generated as for embedded data.
@@ -142,7 +160,7 @@ def identity(
     """All that decides the results; a run goes on only in a folder of the same identity."""
     return {
         **asdict(plan),
-        "data": _describe_data(system, folder),
+        "data": _describe_data(plan, system, folder),
         "paper": None if paper is None else read_published(paper),
         "code": _digest_of_code(),
         "machine": {key: value for key, value in output.provenance(command).items() if key != "command"},
@@ -159,10 +177,10 @@ def pieces(plan: Plan, system: System, out: Path, folder: Path | None, paper: Pa
         # RL first: the others are measured against it, and RL+ACD plays what it learned.
         for method in sorted(plan.methods, key=lambda method: method != "rl"):
             rules: Sequence[Rule | None] = [None]
-            if method in GUARDED and mode == "online":
-                rules = plan.trained_rules[-1:]
+            if method == "acrl":
+                rules = plan.trained_rules
             elif method in GUARDED:
-                rules = plan.trained_rules if method == "acrl" else plan.rules
+                rules = plan.rules if mode == "offline" else plan.trained_rules[-1:]
             for rule in rules:
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
                 made.append(Piece(name, _Learning(plan, system, out, mode, method, rule)))
@@ -207,7 +225,7 @@ class _Learning:
         learned: Method = "rl" if method == "rl+acd" and self.mode == "offline" else method
         rule = self.rule if learned in GUARDED else None
         name = "-".join([self.mode, learned.replace("+", "_"), *([rule] if rule else [])])
-        recipe = Recipe(passes=plan.passes, episodes=plan.explored, width=WIDTHS[plan.system])
+        recipe = recipe_of(plan.recipe, plan.system, passes=plan.passes, episodes=plan.explored)
         steps = recipe.passes if self.mode == "offline" else -(-recipe.episodes // recipe.batch)
         training = train(
             learned,
@@ -219,6 +237,7 @@ class _Learning:
             bs=plan.bs,
             seeds=plan.seeds,
             recipe=recipe,
+            validation=self.system.validation,
             checkpoint=self.out / "checkpoints" / f"{name}.npz",
             report=lambda done, history: report(done, steps, f"reward {np.mean(history.rewards[-1]):.1f}"),
         )
@@ -317,9 +336,13 @@ def _guard(plan: Plan, system: System, folder: Path | None, report: Report) -> d
     )
 
 
-def _published(paper: Path, folder: Path, report: Report) -> list[dict[str, Any]]:
+def _published(paper: Path, folder: Path, report: Report) -> dict[str, Any]:
     rows = play_published(paper, folder, lambda done, total: report(done, total, ""))
-    return [asdict(row) for row in rows]
+    return {
+        "published": [asdict(row) for row in rows],
+        "rl_network": [asdict(row) for row in play_rl(paper, folder)],
+        "idle_regret": list(play_idle(paper, folder)),
+    }
 
 
 def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
@@ -332,6 +355,7 @@ def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, 
         done: The content of each piece by its name.
     """
     env, test = system.env, system.test
+    recipe = recipe_of(plan.recipe, plan.system)
     scores = _gathered(done, "scores")
     reference = {
         (each["mode"], each["lam"], each["b"], each["seed"]): each["reward"]
@@ -352,7 +376,16 @@ def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, 
             name: list(getattr(plan, name))
             for name in ("lams", "bs", "seeds", "methods", "rules", "trained_rules", "modes")
         },
-        "training": {"passes": plan.passes, "explored": plan.explored, "block": BLOCK},
+        "training": {
+            "recipe": plan.recipe,
+            "passes": plan.passes,
+            "explored": plan.explored,
+            "block": BLOCK,
+            **{
+                name: getattr(recipe, name)
+                for name in ("learning_rate", "schedule", "batch", "steps", "width")
+            },
+        },
         "data": known["data"],
         "prior": {
             "reward": float(prior.returns.mean()),
@@ -382,7 +415,9 @@ def assemble(plan: Plan, system: System, known: dict[str, Any], done: dict[str, 
             for i in range(len(shown))
         ],
         "tracks": _gathered(done, "tracks"),
-        "published": done.get("published", []),
+        "published": done.get("published", {}).get("published", []),
+        "rl_network": done.get("published", {}).get("rl_network", []),
+        "idle_regret": done.get("published", {}).get("idle_regret"),
         "paper": known["paper"],
         "provenance": {"command": known["command"], **known["machine"]},
     }
@@ -397,15 +432,27 @@ def _gathered(done: dict[str, Any], part: str) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_data(system: System, folder: Path | None) -> dict[str, Any]:
+def _origin(plan: Plan, folder: Path | None) -> str:
+    """Which series are real."""
+    if folder is None:
+        return "embedded data"
+    if is_episode_file(folder):
+        return "own data"
+    if plan.system == "carbon":
+        return "authors' data"
+    return "demand of BLOOM's GPUs (real), renewables and battery rates generated"
+
+
+def _describe_data(plan: Plan, system: System, folder: Path | None) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for episodes in (system.train, system.test):
+    for episodes in (system.train, system.test, *([] if system.validation is None else [system.validation])):
         for name in sorted(episodes.names):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(episodes[name]).tobytes())
     source = "file" if is_episode_file(folder) else "authors"
     return {
         "source": "embedded" if folder is None else source,
+        "origin": _origin(plan, folder),
         "train_episodes": len(system.train),
         "test_episodes": len(system.test),
         "horizon": system.test.horizon,

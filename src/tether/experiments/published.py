@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,103 @@ def play_published(
         rows += [Row(method, lam, each, published[f"{method}_{each}"][i], here[each], rate) for each in here]
         report(done, len(settings))
     return rows
+
+
+@dataclass(frozen=True)
+class Unguarded:
+    """The authors' RL network without a guard, on some of their test windows."""
+
+    windows: str
+    """`all`, or the `first half` or `second half` of them in the order of time."""
+    reward: float
+    """Mean episode reward."""
+    cost: float
+    """Mean episode cost."""
+    worst_cost: float
+    demand: float
+    """Mean of the windows' demand, energy units an hour."""
+    violation_rate: float
+    """Share of the windows that break (lam, b) = (2, b of the networks) in any round."""
+
+
+def play_rl(paper: Path, data: Path) -> list[Unguarded]:
+    """Play the authors' RL network as the paper does, without a guard: what it costs depends on the months.
+
+    Args:
+        paper: Folder with `published.json` and `networks_b2.npz`.
+        data: Folder with the authors' carbon data.
+    """
+    env = Carbon()
+    contract = env.contract(2.0, float(read_published(paper)["b"]))
+    network = load_authors_network(paper / "networks_b2.npz", "rl")
+    windows = load_carbon(data, "test")
+    half = len(windows) // 2
+    rows = []
+    for name, part in (("all", windows), ("first half", windows[:half]), ("second half", windows[half:])):
+        run = rollout(env, network, part, record="outcomes")
+        rows.append(
+            Unguarded(
+                name,
+                float(run.returns.mean()),
+                float(run.total_costs.mean()),
+                float(run.total_costs.max()),
+                float(part["demand"].mean()),
+                audit(run, rollout(env, env.prior, part, record="outcomes"), contract).violation_rate,
+            )
+        )
+    return rows
+
+
+def play_idle(paper: Path, data: Path, bs: Sequence[float] = (2.0, 6.0)) -> tuple[float, float]:
+    """Least and largest regret, over the published lam and over b, of a network that proposes 0 in every round.
+
+    A ReLU output starts there if its initial weights are unlucky. Behind the guard with rule `released`; the regret is
+    that against the authors' RL network, on their test windows.
+
+    Args:
+        paper: Folder with `published.json` and `networks_b2.npz`.
+        data: Folder with the authors' carbon data.
+        bs: Slacks a round, cost units.
+    """
+    env, windows = Carbon(), load_carbon(data, "test")
+    network = load_authors_network(paper / "networks_b2.npz", "rl")
+    best = float(rollout(env, network, windows, record="outcomes").returns.mean())
+    regrets = []
+    for b in bs:
+        for lam in read_published(paper)["lambda"]:
+            certificate = LipschitzCertificate(env.contract(float(lam), b), env.sensitivity, "released")
+            run = rollout(env, _idle, windows, certificate, record="outcomes")
+            regrets.append(best - float(run.returns.mean()))
+    return min(regrets), max(regrets)
+
+
+def _idle(observation: Any, key: Any) -> Any:  # noqa: ARG001
+    return 0.0 * observation[0]
+
+
+def rl_table(rows: list[Unguarded], printed: dict[str, Any]) -> Table:
+    """What the paper prints of RL's cost, and what the authors' RL network costs on their windows.
+
+    Args:
+        rows: What `play_rl` gave.
+        printed: The part `paper_text` of `published.json`.
+    """
+    table = Table(
+        title="The authors' RL network without a guard, on their test windows",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.caption = (
+        f"the paper prints {printed['rl_mean_cost']:g} / {printed['rl_worst_cost']:g} (mean / worst cost); "
+        "viol.: share that breaks lam = 2, b = 2"
+    )
+    table.add_column("windows", no_wrap=True)
+    for name in ("demand", "mean reward", "mean cost", "worst cost", "viol."):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        numbers = (row.demand, row.reward, row.cost, row.worst_cost)
+        table.add_row(row.windows, *(f"{number:.2f}" for number in numbers), f"{row.violation_rate:.1%}")
+    return table
 
 
 def published_table(rows: list[Row]) -> Table:

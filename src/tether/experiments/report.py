@@ -14,16 +14,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tether._files import complete_file
-from tether.experiments.comparison import compare
+from tether.experiments.claims import claims_table, write_claims
+from tether.experiments.comparison import averages, compare
 from tether.experiments.results import find_results
 
 
-def write_report(folder: str | Path, *, draw: bool = True) -> Path:
+def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None = None) -> Path:
     """Build `report.html` from the results in `folder` or in the folders in it, and figures beside each results.json.
 
     Args:
         folder: One that `tether reproduce` wrote, or one that holds several of those.
         draw: Whether to draw the figures for print.
+        claims: A document between whose marks the table of the paper's claims is to be written, too.
 
     Returns:
         The page.
@@ -35,6 +37,8 @@ def write_report(folder: str | Path, *, draw: bool = True) -> Path:
     page = root / "report.html"
     with complete_file(page) as draft:
         draft.write_text(render(list(found.studies.values()), found.sections), encoding="utf-8")
+    if claims is not None:
+        write_claims(claims, list(found.studies.values()))
     for file, results in found.studies.items() if draw else ():
         for name, figure in figures.paper_figures(results).items():
             for suffix in (".png", ".svg"):
@@ -51,7 +55,13 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
     """
     parts = resources.files("tether.experiments") / "page"
     content = json.dumps(
-        {"results": list(studies), "comparison": compare(studies), "sections": list(sections)},
+        {
+            "results": list(studies),
+            "averages": [averages(study) for study in studies],
+            "claims": claims_table(studies),
+            "comparison": compare(studies),
+            "sections": list(sections),
+        },
         allow_nan=False,
     )
     # "</script>" inside the data would end it; "\\u003c" is the same to JSON.
@@ -99,7 +109,35 @@ def summary_tables(results: dict[str, Any]) -> list[Table]:
                 f"[{'red' if rate > 0.0 else 'green'}]{rate:.1%}",
             )
         tables.append(table)
-    return tables
+    return [*tables, *_averages_table(results)]
+
+
+def _averages_table(results: dict[str, Any]) -> list[Table]:
+    """CRL's average cost beside the bound that it is trained for, if there is a CRL."""
+    rows = averages(results)
+    if not rows:
+        return []
+    met = sum(row["verdict"] == "met" for row in rows)
+    table = Table(
+        title=f"{results['system']}: CRL's average cost on test episodes against its bound",
+        caption=f"met in {met} of {len(rows)}; no promise for a single episode follows from it",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("learned", no_wrap=True)
+    for name in ("lam", "b", "average cost", "bound", "seeds", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["mode"],
+            f"{row['lam']:g}",
+            f"{row['b']:g}",
+            _spread(row["costs"]),
+            f"{row['bound']:.1f}",
+            f"{row['kept']} of {len(row['costs'])}",
+            f"[{'green' if row['verdict'] == 'met' else 'red'}]{row['verdict']}",
+        )
+    return [table]
 
 
 def section_of(table: Table) -> dict[str, Any]:

@@ -16,8 +16,11 @@ SCHEMA = "tether-results-1"
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "grid": ("lams", "bs", "seeds", "methods", "rules", "trained_rules", "modes"),
-    "training": ("passes", "explored", "block"),
-    "data": ("source", "train_episodes", "test_episodes", "horizon", "sha256"),
+    "training": (
+        *("recipe", "passes", "explored", "block"),
+        *("learning_rate", "schedule", "batch", "steps", "width"),
+    ),
+    "data": ("source", "origin", "train_episodes", "test_episodes", "horizon", "sha256"),
     "prior": ("reward", "cost", "worst_cost"),
     "bounds": ("lam", "b", "cost", "worst_cost"),
     "scores": (

@@ -81,6 +81,17 @@ def command(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds, trained together.", min=1)] = 5,
     seed: Annotated[int, typer.Option("--seed", help="First random seed.", min=0)] = 0,
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="tether: Adam at 3e-3, falling to 0. paper: the paper's constant rate (1e-3, inference 1e-4), on as "
+            "many episodes as the paper has, made by augmentation."
+        ),
+    ] = "tether",
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Online: gradient steps of an update, every 50 episodes; 50 by default.", min=1),
+    ] = None,
     passes: Annotated[
         int, typer.Option(help="Offline: times to go through the training episodes.", min=1)
     ] = 30,
@@ -120,7 +131,7 @@ def command(
     from tether.certificates import Rule
     from tether.experiments import learners, output
     from tether.learn.learner import Head
-    from tether.learn.train import Method, Mode, Recipe
+    from tether.learn.train import Method, Mode
 
     start = time.perf_counter()
     _validate.choice("--mode", mode, get_args(Mode))
@@ -138,13 +149,18 @@ def command(
         plant.env.contract(grid["--lams"][0], grid["--bs"][0], plant.train.horizon),
         cast(Rule, rule),
     )
-    recipe = Recipe(
+    cooked = learners.recipe_of(
+        cast(learners.RecipeName, recipe),
+        system,
         passes=passes,
-        episodes=explore or learners.EPISODES[system],
-        width=width or learners.WIDTHS[system],
+        episodes=explore,
+        steps=steps,
+        width=width,
         head=cast(Head, head),
         optimism=optimism,
     )
+    if recipe == "paper":
+        plant = learners.augmented(plant, cooked.episodes, seed)
     known = _published_rewards(paper) if paper is not None else {}
     folder = output.prepare_folder(out)
     settings = [(lam, b) for b in grid["--bs"] for lam in grid["--lams"]]
@@ -155,11 +171,11 @@ def command(
         for method in sorted(chosen, key=lambda method: method != "rl"):
             shared = mode == "offline" and method == "rl+acd"
             checkpoint = folder / f"{'rl' if shared else method}.{mode}.checkpoint.npz"
-            steps = recipe.passes if mode == "offline" else -(-recipe.episodes // recipe.batch)
-            played = len(plant.train) if mode == "offline" else recipe.batch
+            rounds = cooked.passes if mode == "offline" else -(-cooked.episodes // cooked.batch)
+            played = len(plant.train) if mode == "offline" else cooked.batch
             result = learners.run_method(
-                method, plant, guide, grid["--lams"], grid["--bs"], seed_list, recipe, checkpoint,
-                display.task(method, steps, played), cast(Mode, mode),
+                method, plant, guide, grid["--lams"], grid["--bs"], seed_list, cooked, checkpoint,
+                display.task(method, rounds, played), cast(Mode, mode),
             )  # fmt: skip
             results.append(result)
             display.finished(result)
@@ -176,6 +192,7 @@ def command(
         "inputs": shown,
         "head": head,
         "optimism": optimism,
+        "recipe": recipe,
         "without": removed,
         "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
         "violations_in_training": {

@@ -19,6 +19,7 @@ from tether.learn.rollout import play
 from tether.policy import NetworkPolicy
 
 Head = Literal["proposal", "inside"]
+Schedule = Literal["cosine", "constant"]
 Method = Literal["prior", "random+acd", "rl", "rl+acd", "crl", "acrl"]
 GUARDED: tuple[Method, ...] = ("random+acd", "rl+acd", "acrl")
 """The methods that play through the guard."""
@@ -37,16 +38,21 @@ class Recipe:
     batch: int = 50
     """Episodes of a gradient step; online also the episodes between two updates of the policy."""
     steps: int = 50
-    """Online: gradient steps of an update."""
+    """Online: gradient steps of an update, each on `batch` episodes that the model imagines. As many as episodes were
+    played since the last update make K gradient steps in all."""
     learning_rate: float = 3e-3
-    """Of Adam at the start; it falls to 0 along a cosine."""
+    """Of Adam at the start ..."""
+    schedule: Schedule = "cosine"
+    """... from where it falls to 0 along a cosine, or is constant."""
     width: int = 40
     """Neurons of each of the two hidden layers."""
     head: Head = "proposal"
     """ACRL: whether the network proposes an action, which the guard moves into the safe set, or acts `inside` it."""
-    penalty: float = 10.0
-    """CRL: weight of the squared excess, and step of the multiplier, relative to the allowed cost."""
-    reserve: float = 0.03
+    penalty: float = 1.0
+    """CRL: weight of the excess, the logarithm of the cost over what is aimed at, in the pressure on the policy ..."""
+    patience: float = 20.0
+    """... and the gradient steps in which the multiplier would grow by as much."""
+    reserve: float = 0.05
     """CRL: share of the allowed cost that is aimed to be left, so that the expectation holds despite sampling."""
     optimism: float = 1.0
     """Online: factor on the radius of the model's confidence set; 0 believes the fitted model."""
@@ -56,13 +62,27 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("passes", "episodes", "batch", "steps", "width"):
             _validate.count(name, getattr(self, name))
-        for name in ("learning_rate", "penalty", "failure"):
+        for name in ("learning_rate", "penalty", "patience", "failure"):
             _validate.number(name, getattr(self, name), above=0.0)
         for name in ("reserve", "optimism"):
             _validate.number(name, getattr(self, name), minimum=0.0)
         _validate.choice("head", self.head, get_args(Head))
+        _validate.choice("schedule", self.schedule, get_args(Schedule))
         if self.failure >= 1.0:
             raise ValueError(f"failure is a probability below 1, got {self.failure!r}")
+
+
+class Kept(NamedTuple):
+    """The policy that a CRL training ends with; leaves [trained settings, seeds, ...]."""
+
+    policies: NetworkPolicy
+    score: Any
+    """Mean reward on the validation episodes if the mean cost there was within what is aimed at, else
+    `INFEASIBLE` minus that cost."""
+
+
+INFEASIBLE = -1e9
+"""Below every reward: a policy that costs too much is kept only until there is one that does not."""
 
 
 class State(NamedTuple):
@@ -72,6 +92,8 @@ class State(NamedTuple):
     optimiser: Any
     multipliers: Any
     """CRL's; 0 for the others."""
+    kept: Kept | None = None
+    """CRL: the best policy so far that kept the expected cost."""
     fit: Any = None
     """Online: what the model has seen."""
     slope: Any = None
@@ -86,7 +108,17 @@ class Outcome(NamedTuple):
     costs: Any
     """[H, N] cumulative costs."""
     excess: Any
-    """CRL: mean final cost beyond what is aimed at, relative to what is allowed."""
+    """CRL: logarithm of the mean final cost over what is aimed at, on training or on validation episodes, whichever
+    is larger."""
+
+
+class Check(NamedTuple):
+    """Episodes on which CRL's expected cost is measured, but not improved."""
+
+    drawn: dict[str, Any]
+    """Series of the episodes, [H, N]."""
+    prior_costs: Any
+    """[H, N] the prior's cumulative costs on them."""
 
 
 class Learner(eqx.Module):
@@ -99,7 +131,8 @@ class Learner(eqx.Module):
     def start(self, policies: NetworkPolicy) -> State:
         """Untrained policies [trained settings, seeds, ...]."""
         shape = policies.biases[0].shape[:2]
-        return State(policies, jax.vmap(jax.vmap(self.optimiser.init))(policies), jnp.zeros(shape))
+        kept = Kept(policies, jnp.full(shape, -jnp.inf, jnp.float32)) if self.method == "crl" else None
+        return State(policies, jax.vmap(jax.vmap(self.optimiser.init))(policies), jnp.zeros(shape), kept)
 
     def loss(
         self,
@@ -109,8 +142,12 @@ class Learner(eqx.Module):
         drawn: dict[str, Any],
         prior_costs: Any,
         certificate: Certificate,
+        check: Check | None = None,
     ) -> tuple[Any, Outcome]:
-        """Minus the mean reward a round; for CRL with the augmented Lagrangian of the expected cost.
+        """Minus the mean reward a round; for CRL with the pressure of the expected cost.
+
+        CRL's is an augmented Lagrangian. The pressure comes from the larger of the excesses on training and on
+        validation episodes; the gradient from training episodes alone.
 
         Args:
             policy: One policy.
@@ -119,6 +156,7 @@ class Learner(eqx.Module):
             drawn: Series of the episodes, [H, N].
             prior_costs: [H, N] the prior's cumulative costs on them; only CRL needs them.
             certificate: The guard's, and CRL's contract.
+            check: CRL: some of the validation episodes.
         """
         contract = certificate.contract
         guard = certificate if self.method == "acrl" else None
@@ -128,18 +166,46 @@ class Learner(eqx.Module):
         value = -reward / contract.horizon
         if self.method != "crl":
             return value, Outcome(reward, costs, jnp.zeros(()))
+        assert check is not None
+        excess = self._excess(contract, jnp.mean(costs[-1]), prior_costs)
+        checked = self._excess(contract, self._checked(policy, system, check)[1], check.prior_costs)
+        felt = jax.lax.stop_gradient(jnp.maximum(excess, checked))
+        pressure = jnp.maximum(multiplier + self.recipe.penalty * felt, 0.0)
+        return value + pressure * excess, Outcome(reward, costs, felt)
+
+    def aim(self, contract: Contract, prior_costs: Any) -> Any:
+        """CRL: the mean final cost that is aimed at, somewhat below what is allowed."""
         allowed = jnp.mean((1.0 + contract.lam) * prior_costs[-1]) + contract.horizon * contract.b
-        excess = jnp.mean(costs[-1]) / allowed - (1.0 - self.recipe.reserve)
-        penalty = self.recipe.penalty
-        value = value + 0.5 * penalty * jnp.maximum(multiplier / penalty + excess, 0.0) ** 2
-        return value, Outcome(reward, costs, excess)
+        return (1.0 - self.recipe.reserve) * allowed
+
+    def _excess(self, contract: Contract, cost: Any, prior_costs: Any) -> Any:
+        """Logarithm of a mean cost over what is aimed at; of a thousandth of it if the cost is 0."""
+        return jnp.log(cost / self.aim(contract, prior_costs) + 1e-3)
+
+    def _checked(self, policy: NetworkPolicy, system: Any, check: Check) -> tuple[Any, Any]:
+        """Mean reward and mean cost of an unguarded policy on validation episodes; no gradient comes from there."""
+        policy = jax.lax.stop_gradient(policy)
+        played = play(system, policy, check.drawn, None, jnp.uint32(0), "outcomes")
+        return tuple(jnp.mean(jnp.sum(played[name], axis=0)) for name in ("rewards", "costs"))  # type: ignore[return-value]
+
+    def keep(self, state: State, system: Any, check: Check, contract: Contract) -> State:
+        """CRL: keep the policy if it is better than the one that is kept, judged on all validation episodes."""
+        assert state.kept is not None
+        reward, cost = self._checked(state.policies, system, check)
+        score = jnp.where(cost <= self.aim(contract, check.prior_costs), reward, INFEASIBLE - cost)
+        better = score > state.kept.score
+        kept = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old), Kept(state.policies, score), state.kept
+        )
+        return state._replace(kept=kept)
 
     def step(self, state: State, slope: NetworkPolicy, excess: Any) -> State:
         """Follow the gradient; CRL's multiplier follows the excess."""
         changes, optimiser = self.optimiser.update(slope, state.optimiser, state.policies)
         multipliers = state.multipliers
         if self.method == "crl":
-            multipliers = jnp.maximum(multipliers + self.recipe.penalty * 0.1 * excess, 0.0)
+            rate = self.recipe.penalty / self.recipe.patience
+            multipliers = jnp.maximum(multipliers + rate * excess, 0.0)
         return state._replace(
             policies=optax.apply_updates(state.policies, changes),
             optimiser=optimiser,
@@ -150,8 +216,10 @@ class Learner(eqx.Module):
 @functools.cache
 def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
     """The learner of a training with so many gradient steps; the same one again, so that nothing compiles anew."""
-    schedule = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+    rate: float | optax.Schedule = recipe.learning_rate
+    if recipe.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
     return Learner(method, optimiser, recipe)
 
 

@@ -14,7 +14,8 @@ from tether.certificates import Certificate
 from tether.contract import Contract
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
-from tether.learn.learner import Learner, State, judge
+from tether.learn.learner import Check, Learner, State, judge
+from tether.learn.rollout import rollout
 from tether.learn.shares import Share, Shares
 from tether.run import Run
 
@@ -56,10 +57,14 @@ class Passes:
         certificates: Any,
         judged: Any,
         seeds: Any,
+        validation: Episodes,
     ) -> Passes:
         """Of NumPy data, in float32."""
-        drawn = {name: jnp.asarray(np.swapaxes(data[name], 0, 1), jnp.float32) for name in env.drawn_names}
-        compiled = _Compiled(learner, env, drawn, jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32))
+        drawn, prior_costs = _series(env, data, prior)
+        check = None
+        if learner.method == "crl":
+            check = Check(*_series(env, validation, rollout(env, env.prior, validation, record="outcomes")))
+        compiled = _Compiled(learner, env, drawn, prior_costs, check)
         settings = len(judged.lam)
         return cls(compiled, certificates, judged, jnp.asarray(seeds), Shares(settings, len(seeds)))
 
@@ -75,6 +80,12 @@ class Passes:
         return state, History(*(np.asarray(values) for values in seen))
 
 
+def _series(env: Env, episodes: Episodes, prior: Run) -> tuple[dict[str, jax.Array], jax.Array]:
+    """The drawn series and the prior's cumulative costs, [H, N], float32."""
+    drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1), jnp.float32) for name in env.drawn_names}
+    return drawn, jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32)
+
+
 class _Compiled(eqx.Module):
     """The compiled part, for a share of the settings and seeds."""
 
@@ -84,6 +95,8 @@ class _Compiled(eqx.Module):
     """The training episodes, [H, N]."""
     prior_costs: jax.Array
     """[H, N] the prior's cumulative costs on them."""
+    check: Check | None
+    """CRL: the validation episodes."""
 
     @eqx.filter_jit
     def one_pass(
@@ -95,15 +108,23 @@ class _Compiled(eqx.Module):
 
         def order(seed: Any) -> Any:
             key = jax.random.fold_in(jax.random.key(seed), done)
-            return jax.random.permutation(key, count)[: steps * batch].reshape(steps, batch)
+            chosen = jax.random.permutation(key, count)[: steps * batch].reshape(steps, batch)
+            return chosen, self._checks(key, steps)
 
-        over_seeds = jax.vmap(self._update, in_axes=(0, 0, None, None))
-        update = jax.vmap(over_seeds, in_axes=(0, None, 0, 0))
+        update = jax.vmap(
+            jax.vmap(self._update, in_axes=(0, 0, 0, None, None)), in_axes=(0, None, None, 0, 0)
+        )
 
-        def step(state: State, chosen: Any) -> tuple[State, Any]:
-            return update(state, chosen, certificates, judged)
+        def step(state: State, of_step: Any) -> tuple[State, Any]:
+            chosen, checked = of_step
+            return update(state, chosen, checked, certificates, judged)
 
-        state, seen = jax.lax.scan(step, state, jnp.swapaxes(jax.vmap(order)(seeds), 0, 1))
+        orders = jax.tree.map(lambda each: jnp.swapaxes(each, 0, 1), jax.vmap(order)(seeds))
+        state, seen = jax.lax.scan(step, state, orders)
+        if self.check is not None:
+            over_seeds = jax.vmap(self.learner.keep, in_axes=(0, None, None, None))
+            keep = jax.vmap(over_seeds, in_axes=(0, None, None, 0))
+            state = keep(state, self.env, self.check, certificates.contract)
         rewards, costs, broken, margins = seen
         each = (
             jnp.mean(rewards, axis=0),
@@ -116,12 +137,23 @@ class _Compiled(eqx.Module):
         shape = (-1, len(seeds))
         return state, History(*(jnp.swapaxes(values, 1, 2).reshape(shape) for values in each))
 
-    def _update(self, state: State, chosen: Any, certificate: Any, judged: Any) -> tuple[State, Any]:
+    def _checks(self, key: Any, steps: int) -> Any:
+        """Validation episodes for each gradient step, [steps, N]."""
+        if self.check is None:
+            return jnp.zeros((steps, 0), int)
+        count = self.check.prior_costs.shape[1]
+        size = min(self.learner.recipe.batch, count)
+        return jax.random.randint(jax.random.fold_in(key, 1), (steps, size), 0, count)
+
+    def _update(
+        self, state: State, chosen: Any, checked: Any, certificate: Any, judged: Any
+    ) -> tuple[State, Any]:
         """One gradient step of one policy on the chosen episodes."""
         drawn = {name: values[:, chosen] for name, values in self.drawn.items()}
         prior_costs = self.prior_costs[:, chosen]
+        check = None if self.check is None else jax.tree.map(lambda leaf: leaf[:, checked], self.check)
         (_, outcome), slope = jax.value_and_grad(self.learner.loss, has_aux=True)(
-            state.policies, state.multipliers, self.env, drawn, prior_costs, certificate
+            state.policies, state.multipliers, self.env, drawn, prior_costs, certificate, check
         )
         broken, margins = jax.vmap(judge, in_axes=(0, None, None))(judged, outcome.costs, prior_costs)
         rewards, costs = (

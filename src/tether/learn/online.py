@@ -21,7 +21,7 @@ from tether.certificates import Certificate
 from tether.contract import Contract
 from tether.data.episodes import Episodes
 from tether.envs.base import Env
-from tether.learn.learner import GUARDED, LEARNING, Learner, State
+from tether.learn.learner import GUARDED, LEARNING, Check, Learner, State
 from tether.learn.model import Model, model_of
 from tether.learn.rollout import play
 from tether.learn.shares import Share, Shares
@@ -69,6 +69,7 @@ class Blocks:
         contracts: list[Contract],
         certificates: Any,
         seeds: list[int],
+        validation: Episodes,
     ) -> Blocks:
         """Every seed plays the data in an order of its own, and then in another one, until K episodes are played."""
         recipe = learner.recipe
@@ -82,8 +83,19 @@ class Blocks:
         log = play(env, env.prior, drawn, None, jnp.uint32(0), "transitions")
         model = model_of(env, drawn, log, recipe.episodes * data.horizon, recipe.optimism, recipe.failure)
         seen = {name: drawn[name] for name in env.visible}
+        checked = {
+            name: jnp.asarray(np.swapaxes(validation[name], 0, 1), jnp.float32)
+            for name in (env.visible if learner.method == "crl" else ())
+        }
         compiled = _Compiled(
-            learner, env, model, certificates, seen, jnp.asarray(seeds), jnp.asarray(np.array(orders))
+            learner,
+            env,
+            model,
+            certificates,
+            seen,
+            checked,
+            jnp.asarray(seeds),
+            jnp.asarray(np.array(orders)),
         )
         settings = len(certificates.contract.lam)
         return cls(compiled, precise, prior, contracts, Shares(settings, len(seeds)))
@@ -161,6 +173,8 @@ class _Compiled(eqx.Module):
     """Leaves [trained settings], float32."""
     seen: dict[str, jax.Array]
     """The series that are seen before acting, [H, N], float32."""
+    checked: dict[str, jax.Array]
+    """CRL: the same of the validation episodes."""
     seeds: jax.Array
     played: jax.Array
     """[seeds, K] which episode is played when."""
@@ -205,11 +219,11 @@ class _Compiled(eqx.Module):
             chosen = played[jax.random.randint(window_key, (batch,), 0, (done + 1) * batch)]
             mine = {name: values[:, chosen] for name, values in self.seen.items()}
             system, drawn = model.imagine(belief, theta, mine, noise_key, candidate)
-            prior_costs = None
+            prior_costs, check = None, None
             if learner.method == "crl":
-                imagined = play(system, self.env.prior, drawn, None, jnp.uint32(0), "outcomes")
-                prior_costs = jnp.cumsum(imagined["costs"], axis=0)
-            return learner.loss(policy, multiplier, system, drawn, prior_costs, certificate)
+                prior_costs = self._prior_costs(system, drawn)
+                check = self._check(belief, jax.random.fold_in(key, 1), candidate, batch)[1]
+            return learner.loss(policy, multiplier, system, drawn, prior_costs, certificate, check)
 
         def step(state: State, key: Any) -> tuple[State, None]:
             theta = model.optimistic(belief, state.slope)
@@ -226,4 +240,28 @@ class _Compiled(eqx.Module):
             )
             best = jnp.argmax(values(jnp.arange(model.candidates)))
         state = state._replace(fit=fit)
-        return jax.lax.scan(step, state, jax.random.split(steps_key, learner.recipe.steps))[0]
+        state = jax.lax.scan(step, state, jax.random.split(steps_key, learner.recipe.steps))[0]
+        if learner.method == "crl":
+            system, check = self._check(belief, choose_key, best, None)
+            state = learner.keep(state, system, check, certificate.contract)
+        return state
+
+    def _check(self, belief: Any, key: Any, candidate: Any, batch: int | None) -> tuple[Any, Check]:
+        """CRL: the system as it is believed to be, and validation episodes in it: `batch` of them, or all.
+
+        Without optimism, which is for the reward and would make light of the cost.
+        """
+        window_key, noise_key = jax.random.split(key)
+        theta = self.model.optimistic(belief, jnp.zeros(self.model.parameters))
+        mine = self.checked
+        if batch is not None:
+            count = next(iter(mine.values())).shape[1]
+            chosen = jax.random.randint(window_key, (min(batch, count),), 0, count)
+            mine = {name: values[:, chosen] for name, values in mine.items()}
+        system, drawn = self.model.imagine(belief, theta, mine, noise_key, candidate)
+        return system, Check(drawn, self._prior_costs(system, drawn))
+
+    def _prior_costs(self, system: Any, drawn: dict[str, Any]) -> Any:
+        """[H, N] cumulative costs of the prior in an imagined system."""
+        imagined = play(system, self.env.prior, drawn, None, jnp.uint32(0), "outcomes")
+        return jnp.cumsum(imagined["costs"], axis=0)

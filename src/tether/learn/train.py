@@ -92,6 +92,7 @@ def train(
     bs: Sequence[float] | None = None,
     seeds: Sequence[int] = (0, 1, 2, 3, 4),
     recipe: Recipe | None = None,
+    validation: Episodes | None = None,
     checkpoint: str | Path | None = None,
     report: Callable[[int, History], None] = lambda _passes, _history: None,
 ) -> Training:
@@ -112,6 +113,8 @@ def train(
         bs: Slacks a round of the grid; the certificate's own if None.
         seeds: Of the initial weights and of the order of the episodes.
         recipe: How to train.
+        validation: CRL: episodes on which it is measured, while it learns, how much cost must be left for other months
+            than those it is trained on; online only their visible series are used. The training episodes if None.
         checkpoint: File in which the state is saved after each pass (online: block of episodes). If it is there,
             training goes on from it, exactly.
         report: Called after each pass (online: block) with the number of them done and the history up to then.
@@ -147,9 +150,11 @@ def train(
             f"online training needs at least one block of {recipe.batch} episodes, got episodes={recipe.episodes}"
         )
 
-    loop, state, total = _prepare(method, env, data, certificate, mode, settings, seeds, recipe)
+    validation = data if validation is None else validation
+    env.check(validation)
+    loop, state, total = _prepare(method, env, data, validation, certificate, mode, settings, seeds, recipe)
     records: list[Any] = []
-    identity = _identity(method, mode, settings, seeds, recipe, certificate, data)
+    identity = _identity(method, mode, settings, seeds, recipe, certificate, [data, validation])
     if checkpoint is not None and Path(checkpoint).exists():
         state, records = _load(
             Path(checkpoint), state, identity, History if mode == "offline" else Exploration
@@ -171,9 +176,8 @@ def train(
         if checkpoint is not None:
             _save(Path(checkpoint), state, records, identity)
         report(done + 1, _history(records, len(settings), len(seeds)))
-    policies = jax.tree.map(
-        lambda leaf: np.broadcast_to(leaf, (len(settings), *leaf.shape[1:])), state.policies
-    )
+    final = state.policies if state.kept is None else state.kept.policies
+    policies = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(settings), *leaf.shape[1:])), final)
     exploration = None
     if mode == "online":
         exploration = Exploration(*(np.concatenate(values) for values in zip(*records, strict=True)))
@@ -245,6 +249,7 @@ def _prepare(
     method: Method,
     env: Env,
     data: Episodes,
+    validation: Episodes,
     certificate: Certificate,
     mode: Mode,
     settings: list[tuple[float, float]],
@@ -264,10 +269,10 @@ def _prepare(
     if mode == "offline":
         judged = jax.tree.map(lambda leaf: leaf[None] if once else leaf[:, None], _stack(contracts))
         learner = learner_of(method, recipe, recipe.passes * (len(data) // recipe.batch))
-        passes = Passes.of(learner, env, data, prior, trained, judged, seeds)
+        passes = Passes.of(learner, env, data, prior, trained, judged, seeds, validation)
         return passes, learner.start(policies), recipe.passes if method in LEARNING else 0
     learner = learner_of(method, recipe, recipe.episodes // recipe.batch * recipe.steps)
-    blocks = Blocks.of(learner, env, data, prior, contracts, trained, seeds)
+    blocks = Blocks.of(learner, env, data, prior, contracts, trained, seeds, validation)
     return blocks, blocks.start(policies), -(-recipe.episodes // recipe.batch)
 
 
@@ -344,11 +349,14 @@ def _history(records: list[Any], settings: int, seeds: int) -> History:
 
 
 def _identity(
-    method: str, mode: str, settings: Any, seeds: Any, recipe: Recipe, certificate: Any, data: Episodes
+    method: str, mode: str, settings: Any, seeds: Any, recipe: Recipe, certificate: Any, data: list[Episodes]
 ) -> str:
     """What must be the same for a checkpoint to fit."""
-    sums = {name: math.fsum(np.ravel(data[name])) for name in data.names}
-    return json.dumps([method, mode, settings, seeds, asdict(recipe), certificate.to_dict(), len(data), sums])
+    sums = [
+        {"episodes": len(each)} | {name: math.fsum(np.ravel(each[name])) for name in each.names}
+        for each in data
+    ]
+    return json.dumps([method, mode, settings, seeds, asdict(recipe), certificate.to_dict(), sums])
 
 
 def _save(file: Path, state: State, records: Sequence[Any], identity: str) -> None:

@@ -5,7 +5,6 @@
     prior: "prior", "random+acd": "Random+ACD", rl: "RL", "rl+acd": "RL+ACD", crl: "CRL", acrl: "ACRL",
   };
   const SYSTEMS = { carbon: "Carbon-aware scheduling", inference: "Sustainable inference" };
-  const SOURCES = { embedded: "embedded data", authors: "authors' data", file: "own data" };
   const GUARDED = new Set(["random+acd", "rl+acd", "acrl"]);
   const RULE_SHAPES = ["circle", "square", "diamond"];
   const state = { study: 0, lam: 0, b: 0, rule: "", mode: "", method: "", episode: 0, round: 1, playing: false };
@@ -273,7 +272,8 @@
       : `The promise is not empty: a greedy learner without the guard breaks it in ${percent(mean(loose.violation_rates))} of the episodes (with the guard: ${percent(worstTied)}).`;
     const price = share === null ? null
       : `The price at ${setting}: the trusted policy earns ${show(results.prior.reward)} an episode, RL that ignores the cost ${show(mean(rl))}, and ACRL, which keeps the promise, ${show(mean(acrl))}. That is ${Math.round(100 * share)} % of the way.`;
-    const size = results.scale === "quick" ? "This was the quick run: a smaller grid, fewer seeds and less training than in the paper. Its command with --full is the paper's evaluation." : null;
+    const size = results.scale === "quick" ? "This was the quick run: a smaller grid, fewer seeds and less training than in the paper. Its command with --full --recipe paper is the paper's evaluation."
+      : results.training.recipe !== "paper" ? "The grid, the seeds and the number of episodes are the paper's; how the learners were trained is ours. With --recipe paper that is the paper's, too." : null;
     $("summary").replaceChildren(...[verdict, worth, price, size].filter(Boolean).map((text) => el("p", {}, text)));
 
     const tile = (id, value, label, tone, raw) => el("div", { class: "tile" }, el("strong", { class: tone, id, "data-value": raw }, value), el("span", {}, label));
@@ -318,6 +318,20 @@
     $("guard").replaceChildren(table(["learner", "guard", "reward", "mean cost", "worst cost", "violations", "largest cost / bound"],
       guard.rows.map((row) => [row.learner, row.learner === "prior" ? "–" : row.guard, cell(row.rewards), cell(row.costs), { text: show(row.worst_cost), value: row.worst_cost }, cell(row.violation_rates, percent, Math.max(...row.violation_rates) > 0 ? "bad" : "good"), { text: row.largest_share.toFixed(3), value: row.largest_share }])));
 
+    const claims = DATA.claims.filter((row) => row.system === results.system);
+    const said = (verdict) => claims.filter((row) => row.verdict === verdict).length;
+    const shown = [["authors", "here, authors' data"], ["embedded", "here, embedded data"]].filter(([key]) => claims.some((row) => row[key] !== null));
+    $("claims-section").hidden = claims.length === 0;
+    $("claims-note").textContent = `${claims.length} claims of the paper's evaluation that these results say something about: ${said("reproduced")} reproduced, ${said("differs")} different, ${said("not reproducible")} not reproducible from the paper. A printed number counts as reproduced within 2 %; scores are those after exploration, mean ± standard deviation over the seeds.`;
+    $("claims").replaceChildren(table(["where", "claim", "paper", ...shown.map(([, name]) => name), "verdict"],
+      claims.map((row) => [row.where, row.claim, row.paper, ...shown.map(([key]) => row[key]), { text: row.verdict + (row.why ? `: ${row.why}` : ""), class: row.verdict === "reproduced" ? "good" : null }]), ["", "wrap", "", ...shown.map(() => "wrap"), "wrap"]));
+
+    const averages = DATA.averages[state.study];
+    $("averages-section").hidden = averages.length === 0;
+    $("averages-note").textContent = `CRL bounds the average cost of an episode, not each episode: on the test episodes its average is met in ${averages.filter((row) => row.verdict === "met").length} of ${averages.length} settings, while single episodes break the promise (see the violations below).`;
+    $("averages").replaceChildren(table(["learned", "λ", "b", "average cost", "bound", "seeds that keep it", "average"],
+      averages.map((row) => [row.mode, row.lam, row.b, cell(row.costs), { text: show(row.bound), value: row.bound }, `${row.kept} of ${row.costs.length}`, { text: row.verdict, class: row.verdict === "met" ? "good" : "bad" }])));
+
     const compared = DATA.comparison.filter((row) => row.system === results.system);
     $("comparison-section").hidden = compared.length === 0;
     $("comparison-note").textContent = compared.some((row) => row.paper !== null)
@@ -341,8 +355,8 @@
     const { provenance, data, grid, training } = results;
     const facts = [
       ["seeds", grid.seeds.join(", ")],
-      ["data", `${SOURCES[data.source]}: ${data.train_episodes.toLocaleString("en")} episodes to learn from, ${data.test_episodes.toLocaleString("en")} to test on, ${data.horizon} rounds each; sha256 ${data.sha256.slice(0, 16)}…`],
-      ["learning", `offline ${training.passes} passes over the data; online ${training.explored.toLocaleString("en")} episodes`],
+      ["data", `${data.origin}: ${data.train_episodes.toLocaleString("en")} episodes to learn from, ${data.test_episodes.toLocaleString("en")} to test on, ${data.horizon} rounds each; sha256 ${data.sha256.slice(0, 16)}…`],
+      ["learning", `recipe ${training.recipe}: Adam at ${training.learning_rate} (${training.schedule}), two layers of ${training.width}, ${training.batch} episodes a gradient step; offline ${training.passes} passes over the data; online ${training.explored.toLocaleString("en")} episodes, an update every ${training.batch} of them with ${training.steps} gradient steps`],
       ["versions", Object.entries(provenance.versions).map(([name, version]) => `${name} ${version}`).join(", ") + `, Python ${provenance.python}`],
       ["machine", provenance.platform],
     ];
@@ -373,7 +387,7 @@
   function drawStudies() {
     $("studies").replaceChildren(...DATA.results.map((results, i) => el("button", {
       type: "button", "aria-pressed": i === state.study, onclick: () => open(i),
-    }, `${SYSTEMS[results.system] || results.system} · ${SOURCES[results.data.source]}`)));
+    }, `${SYSTEMS[results.system] || results.system} · ${results.data.origin}`)));
   }
 
   // ---- player ----------------------------------------------------------------------------------------------------
