@@ -199,7 +199,8 @@ class Guard:
                 )
             self._require_round()
             answer = self._actions.ask(self.prior, observation)
-            if answer.complaint is not None:
+            # Once for an action that can be played all the same: where breaches are errors it must not be held back.
+            if answer.complaint is not None and (answer.action is None or not self._state.breached):
                 self._report(self.round, answer.complaint)
             prior = answer.required(self.round)
             if self.monitor is not None:
