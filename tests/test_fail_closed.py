@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tether
+from adversary import HostileSystem, draw, hostile_policy
 from online import play
 from tether import AssumptionBreach, Guard, GuardMisuse, PriorFailed, Reason
 from tether.certificates import CarbonStructure, Shadowing, Structured
@@ -168,6 +169,28 @@ def test_in_every_kind_of_arithmetic_an_overflow_leaves_a_radius_of_zero(rule, p
                 assert float(certificate.radius(state, ops)) == 0.0
                 state = certificate.close(state, 0.0 * zero, zero + 2.0, ops)
                 assert bool(state.breached)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exploding(HostileSystem):
+    """A system whose cost is too large to compute with in one round, and the prior's as well."""
+
+    def step(self, state, drawn, action):
+        after = super().step(state, drawn, action)
+        return after._replace(cost=after.cost + 1e308 * (drawn["gain"][0] > 0.5))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_a_compiled_rollout_too_only_the_prior_is_played_after_an_overflow(rule):
+    env = Exploding(gains=(0.4, 0.4, 0.6, 0.4, 0.4, 0.4))
+    episodes = draw(env, 32, np.random.default_rng(0), policies=("worst corner", "random"))
+    certificate = tether.LipschitzCertificate(env.contract(0.5, 1.0, 6), env.sensitivity, rule)
+    run = tether.rollout(env, hostile_policy(env), episodes, certificate)
+    np.testing.assert_array_equal(run.uncertified_from, 3)
+    assert np.max(run.deviations[:, :3]) > 0.1
+    np.testing.assert_array_equal(run.actions[:, 3:], run.prior_actions[:, 3:])
+    assert np.all(np.isfinite(run.actions))
+    assert np.all(run.radii[:, 3:] == 0.0)
 
 
 def test_constants_beyond_what_is_computed_with_are_refused():
