@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tether
+from adversary import HostileSystem, draw, hostile_policy
 from online import play
 from tether import AssumptionBreach, Guard, GuardMisuse, PriorFailed, Reason
 from tether.certificates import CarbonStructure, Shadowing, Structured
@@ -171,6 +172,28 @@ def test_in_every_kind_of_arithmetic_an_overflow_leaves_a_radius_of_zero(rule, p
                 assert bool(state.breached)
 
 
+@dataclasses.dataclass(frozen=True)
+class Exploding(HostileSystem):
+    """A system whose cost is too large to compute with in one round, and the prior's as well."""
+
+    def step(self, state, drawn, action):
+        after = super().step(state, drawn, action)
+        return after._replace(cost=after.cost + 1e308 * (drawn["gain"][0] > 0.5))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_a_compiled_rollout_too_only_the_prior_is_played_after_an_overflow(rule):
+    env = Exploding(gains=(0.4, 0.4, 0.6, 0.4, 0.4, 0.4))
+    episodes = draw(env, 32, np.random.default_rng(0), policies=("worst corner", "random"))
+    certificate = tether.LipschitzCertificate(env.contract(0.5, 1.0, 6), env.sensitivity, rule)
+    run = tether.rollout(env, hostile_policy(env), episodes, certificate)
+    np.testing.assert_array_equal(run.uncertified_from, 3)
+    assert np.max(run.deviations[:, :3]) > 0.1
+    np.testing.assert_array_equal(run.actions[:, 3:], run.prior_actions[:, 3:])
+    assert np.all(np.isfinite(run.actions))
+    assert np.all(run.radii[:, 3:] == 0.0)
+
+
 def test_constants_beyond_what_is_computed_with_are_refused():
     for numbers, contract in (
         ((1e101, 1.0, tether.geometric(0.5)), {}),
@@ -237,16 +260,14 @@ def test_an_interrupt_leaves_the_round_open_and_counts_nothing_twice(monkeypatch
 
 
 def test_where_breaches_are_errors_the_prior_is_played_at_the_second_call():
-    def raising(seen):
-        return 7.0
-
-    guard = Guard(lipschitz(), raising, high=6.0)
+    guard = Guard(lipschitz(), lambda seen: 7.0, high=6.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", AssumptionBreach)
         with pytest.raises(AssumptionBreach, match="outside the bounds"):
             guard.act(None, 5.0)
-        with pytest.raises(AssumptionBreach, match="outside the bounds"):
-            guard.act(None, 5.0)
+        for _ in range(5):
+            assert guard.act(None, 5.0).action == 6.0
+            guard.observe(2.0)
     guard = Guard(lipschitz(), lambda seen: 5.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", AssumptionBreach)

@@ -6,6 +6,7 @@ import math
 import pickle
 import subprocess
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -372,6 +373,27 @@ def test_a_proposal_that_is_no_action_is_counted_and_the_prior_is_played(proposa
 
 
 ANSWERS = COSTS | {"matrix": np.zeros((2, 2)), "vector": [math.nan, 0.1], "list": [[0.1], [0.1, 0.2]]}
+
+
+STRANGE = {
+    "hostile": Hostile(),
+    "lock": threading.Lock(),
+    "hostile inside": {"x": Hostile()},
+    "lock inside": [threading.Lock(), 0.0],
+    "iterator": iter([0.0]),
+}
+
+
+@pytest.mark.parametrize("seen", STRANGE)
+def test_an_observation_that_cannot_be_copied_is_the_monitors_to_judge_and_wedges_nothing(seen):
+    each = guard(prior=lambda observation: 0.125, monitor=tether.Ranges(limits=[(1, 0.0, 1.0, 1.0)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AssumptionBreach)
+        for _ in range(4):
+            assert each.act(STRANGE[seen], 0.2).action in (0.2, 0.125)
+            each.observe(1.0)
+    assert each.round == 5
+    json.dumps(each.state_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

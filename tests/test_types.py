@@ -38,9 +38,9 @@ def broken(env, certificate, episodes, guard_options, **options):
 
 def test_costs_in_single_precision_do_not_deceive_set_membership():
     """The plant computes in float64; what it costs is told in float32, as Gymnasium and torch users do."""
-    env = systems("carbon")["small cap"]
+    env = systems("carbon")["the paper's"]
     episodes = hostile_episodes(env, 150, np.random.default_rng(0))
-    certificate = Structured(env.contract(2.0, 0.3), env.structure)
+    certificate = Structured(env.contract(5.0, 0.3), env.structure)
     assert max(broken(env, certificate, episodes, {}, paid=np.float32)) < 0.0
     assert max(broken(env, certificate, episodes, {}, paid=through_float32)) < 0.0
     typed = broken(env, certificate, episodes, {"resolution": 0.0}, paid=np.float32)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tether import _values
+from tether.decision import PriorFailed, Reason
 from tether.ops import coarsest
 
 
@@ -24,6 +25,18 @@ class Answer(NamedTuple):
     """What is wrong with it."""
     cause: Exception | None = None
     """What it raised."""
+
+    def required(self, round_now: int) -> Any:
+        """The action.
+
+        Raises:
+            PriorFailed: There is none.
+        """
+        if self.action is None:
+            raise PriorFailed(
+                f"round {round_now}: {self.complaint}; no action is known to be safe"
+            ) from self.cause
+        return self.action
 
 
 class Actions:
@@ -61,6 +74,16 @@ class Actions:
         if self.shape == (1,):
             return np.array([action])
         return action if isinstance(action, float) else action.copy()
+
+    def reason(self, action: Any, wish: Any, breached: bool) -> Reason:
+        """Why `action` is played where `wish`, a usable proposal or None, was asked for."""
+        if breached:
+            return Reason.BREACH
+        if wish is None:
+            return Reason.INVALID_PROPOSAL
+        if equal(action, wish):
+            return Reason.SAFE
+        return Reason.TOO_FAR if self.inside(wish) else Reason.OUT_OF_BOUNDS
 
     def ask(self, prior: Callable[[Any], Any], observation: Any) -> Answer:
         """The prior's answer to an observation, checked."""

@@ -68,16 +68,26 @@ def text(value: Any) -> str:
 
 
 def plain_numbers(value: Any) -> Any:
-    """An observation or action as a monitor gets it: arrays as lists, and nothing that its owner may change."""
+    """An observation or action as a monitor gets it: arrays as lists, and nothing that its owner may change.
+
+    What cannot be copied, and a stranger's object that raises, is there as its text.
+    """
     if isinstance(value, float):
         return value
+    try:
+        return _plain(value)
+    except Exception:
+        return text(value)
+
+
+def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
         return {name: plain_numbers(entry) for name, entry in value.items()}
     if isinstance(value, list):
         return [plain_numbers(entry) for entry in value]
-    return _entry_by_entry(value, plain_numbers) if isinstance(value, tuple) else copy.copy(value)
+    return _entry_by_entry(value, plain_numbers) if isinstance(value, tuple) else copied(value)
 
 
 def plain_tuple(taken: Any) -> Any:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tether import _validate, _values
@@ -27,7 +26,7 @@ from tether.certificates import saved as saved_guard
 from tether.certificates.base import Action, Box, Certificate, Choice, Observation, Outcome, accepted_cost
 from tether.decision import AssumptionBreach, Breach, Decision, GuardMisuse, PriorFailed, Reason
 from tether.monitor import Contradiction, Monitor
-from tether.ops import FLOAT32, FLOATS, NUMPY, Ops, coarsest
+from tether.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
 from tether.projection import NORMS, Norm
 
 __all__ = ["AssumptionBreach", "Breach", "Decision", "Guard", "GuardMisuse", "PriorFailed", "Reason"]
@@ -101,6 +100,7 @@ class Guard:
         self.monitor = monitor
         self.norm: Norm = norm
         self._actions = Actions(low, high)
+        self._box = Box(self._actions.low, self._actions.high, norm)
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
         self.reset()
@@ -144,7 +144,7 @@ class Guard:
         with self._turn.lock:
             self._require_round()
             try:
-                with _quietly(self._ops):
+                with quietly(self._ops):
                     epsilon = max(self._epsilon, coarsest(observation))
                     opened = self.certificate.open(self._state, observation, self._ops, epsilon)
                     return tuple(float(each) for each in self.certificate.features(opened, self._ops))
@@ -171,7 +171,7 @@ class Guard:
         with self._turn:
             self._require_round()
             answer = self._actions.ask(self.prior, observation)
-            prior = action = self._require_action(answer)
+            prior = action = answer.required(self.round)
             if answer.complaint is None and not self._state.breached:
                 with contextlib.suppress(Exception):  # `act` will report it and play the prior
                     usable = self._actions.usable(wish)
@@ -199,9 +199,10 @@ class Guard:
                 )
             self._require_round()
             answer = self._actions.ask(self.prior, observation)
-            if answer.complaint is not None:
+            # Once for an action that can be played all the same: where breaches are errors it must not be held back.
+            if answer.complaint is not None and (answer.action is None or not self._state.breached):
                 self._report(self.round, answer.complaint)
-            prior = self._require_action(answer)
+            prior = answer.required(self.round)
             if self.monitor is not None:
                 self._watch_arrival(observation)
             return self._decide(observation, proposal, prior, answer)
@@ -225,7 +226,7 @@ class Guard:
             action, deviation, radius, margin, backup, taken = prior, 0.0, 0.0, math.nan, 0.0, ()
         else:
             action, deviation, radius, margin, backup, taken, _ = choice
-        reason = self._reason(action, wish)
+        reason = self._actions.reason(action, wish, bool(self._state.breached))
         if self.monitor is not None:
             self._played = _values.plain_numbers(observation), _values.plain_numbers(action)
         decision = Decision(
@@ -244,15 +245,6 @@ class Guard:
         self._taken = taken
         return decision
 
-    def _reason(self, action: Action, wish: Action) -> Reason:
-        if self._state.breached:
-            return Reason.BREACH
-        if wish is None:
-            return Reason.INVALID_PROPOSAL
-        if equal(action, wish):
-            return Reason.SAFE
-        return Reason.TOO_FAR if self._actions.inside(wish) else Reason.OUT_OF_BOUNDS
-
     def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:
         """Relative round-off of what the guard was told in this episode, this round included."""
         epsilon = max(self._epsilon, coarsest(observation), answer.epsilon)
@@ -261,12 +253,11 @@ class Guard:
     def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
-        box = Box(self._actions.low, self._actions.high, self.norm)
-        with _quietly(ops if self._ops is FLOATS else NUMPY):
+        with quietly(ops if self._ops is FLOATS else NUMPY):
             opened = self.certificate.open(self._state, observation, self._ops, epsilon)
             # What is no action stands for the safe action that the search begins with.
             choice = self.certificate.choose(
-                opened, math.nan * prior if wish is None else wish, prior, box, ops
+                opened, math.nan * prior if wish is None else wish, prior, self._box, ops
             )
         action = self._actions.usable(choice.action)
         if action is None or not self._actions.inside(action):
@@ -334,7 +325,7 @@ class Guard:
         after, complaint = before._replace(rounds=before.rounds + 1.0), None
         if not before.breached:
             try:
-                with _quietly(self._ops):
+                with quietly(self._ops):
                     updated = self.certificate.update(before, self._taken, outcome, self._ops)
                 if float(updated.rounds) != after.rounds:
                     raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
@@ -472,13 +463,6 @@ class Guard:
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
-    def _require_action(self, answer: Answer) -> Action:
-        if answer.action is None:
-            raise PriorFailed(
-                f"round {self.round}: {answer.complaint}; no action is known to be safe"
-            ) from answer.cause
-        return answer.action
-
     def _contradicted(self, found: Contradiction, observation: Observation, action: Action) -> None:
         """Report what the monitor found in this round, or only now of the last one."""
         evidence = self._evidence if found.ago > 0 else {"observation": observation, "action": action}
@@ -510,11 +494,3 @@ class Guard:
             AssumptionBreach,
             stacklevel=3,
         )
-
-
-def _quietly(ops: Ops) -> contextlib.AbstractContextManager[Any]:
-    """Without NumPy's warnings of overflow, which certificates deal with themselves; plain floats have none."""
-    return _QUIET if ops is FLOATS else np.errstate(all="ignore")
-
-
-_QUIET = contextlib.nullcontext()

@@ -18,6 +18,7 @@ which is what they are online; in a rollout they are JAX arrays that behave alik
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -431,6 +432,14 @@ FLOATS = cast(Ops, _Floats())
 """Plain floats: `Ops` without arrays."""
 NUMPY = cast(Ops, _Arrays(np))
 """NumPy arrays."""
+
+
+_QUIET = contextlib.nullcontext()
+
+
+def quietly(ops: Ops) -> contextlib.AbstractContextManager[Any]:
+    """Without NumPy's warnings of overflow, which certificates deal with themselves; plain floats have none."""
+    return _QUIET if ops is FLOATS else np.errstate(all="ignore")
 
 
 @cache
