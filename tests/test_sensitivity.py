@@ -112,6 +112,10 @@ def test_the_least_ratio_is_that_of_looking_at_every_round(rho, scale, seed):
     found = geometric(rho, scale).least_ratio(*account, memory, float(remaining), horizon, NUMPY)
     expected, room = smallest(account, memory[:, None] * terms, terms)
     assert np.all(np.abs(found - expected) <= room + 1e-9 * np.abs(expected))
+    unit = 2.0 ** int(rng.integers(-600, 600))  # of costs: a power of two changes no digit
+    in_unit = (each * unit for each in account)
+    again = geometric(rho, scale).least_ratio(*in_unit, memory, float(remaining), horizon, NUMPY)
+    np.testing.assert_array_equal(again, found)
 
 
 @settings(deadline=None)
