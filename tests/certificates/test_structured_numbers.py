@@ -28,7 +28,6 @@ class Plain(Structure):
 
     carried: float = 0.5
     largest: float = 10.0
-    unaware: bool = False
 
     @property
     def low(self):
