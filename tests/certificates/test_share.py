@@ -59,7 +59,7 @@ def documented(excess, farthest):
         elif high <= 16.0 * low:
             share = 0.5 * (low + high)
         else:
-            share = math.sqrt(low * high) if low > 0.0 else high / 32.0
+            share = math.sqrt(low) * math.sqrt(high) if low > 0.0 else high / 32.0
         tried.append(share)
         value = excess(share)
         if value <= 0.0:
@@ -148,3 +148,15 @@ def test_only_a_share_between_the_ends_has_the_slope_of_the_boundary(root, insid
     largest_share(excess, "inputs", 1.0, ops)
     assert ops.said == ("inputs", inside)
     assert seen == {("fixed", "inputs")}
+
+
+@pytest.mark.parametrize("farthest", [1.0, 1e-56, 1e-296])
+def test_the_way_to_an_astronomically_far_proposal_is_searched_as_well(farthest):
+    edge = farthest / 300.0
+
+    def excess(_, share):
+        away = share / edge - 1.0
+        return 50.0 * away if away > 0.0 else away
+
+    share = largest_share(excess, None, farthest, FLOATS)
+    assert 0.7 * edge < share <= edge
