@@ -227,6 +227,10 @@ def test_with_debugging_a_mistake_shows_where(monkeypatch, capsys):
 
 
 def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch, capsys):
+    from tether.experiments import bench
+
+    monkeypatch.setattr(bench, "MANY", 4)
+    monkeypatch.setattr(bench._bench_structured, "__defaults__", (200,))
     code, out, err = run(monkeypatch, capsys, "bench", "guard", "--repetitions", 3, "--out", tmp_path)
     assert code == 0, err
     measured = {

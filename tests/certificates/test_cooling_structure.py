@@ -54,7 +54,9 @@ def test_the_online_guard_and_the_compiled_rollout_decide_alike_and_what_is_play
             assert decision.backup == "prior"
             if np.any(decision.action != decision.prior_action):
                 opened = certificate.open(before, observation, FLOATS)
-                assert certificate.slack(opened, decision.prior_action, decision.action, box, FLOATS) > -1e-6
+                assert (
+                    certificate.weigh(opened, decision.prior_action, decision.action, box, FLOATS)[0] > -1e-6
+                )
 
 
 @pytest.mark.parametrize("lam", [0.0, 2.0])

@@ -251,22 +251,19 @@ class Structured:
         entries = self._carried(opened, self._round(opened, prior, box), one)
         return ops.stack(entries) if isinstance(entries, list) else entries
 
-    def slack(self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops = NUMPY) -> Number:
-        """What (**) leaves if `action` is played, cost units: it is safe iff that is not negative.
+    def weigh(
+        self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
+    ) -> tuple[Number, Taken]:
+        """(what (**) leaves if `action` is played, cost units; what `update` needs then), safe or not.
 
-        A plan may ask this of any action; only `choose` sees to it that an action is safe.
+        It is safe iff nothing negative is left. A plan may ask this of any action; only `choose` sees to it that an
+        action is safe.
         """
-        now, plans = self._round(opened, prior, box), self.system.plans(box.low, box.high)
-        bounds = self._all(now, self._entries(action), plans, ops)
-        return -self._least([self._excess(opened, each, ops) for each in bounds], ops)
-
-    def take(self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops = NUMPY) -> Taken:
-        """What `update` needs if `action` is played, safe or not; for a plan."""
-        now = self._round(opened, prior, box)
-        bounds = self.system.bounds(now, self._entries(action), self.system.plans(box.low, box.high)[0], ops)
-        return Taken(
-            bounds.totals[0], bounds.ceiling, bounds.step, opened.backup, opened.breached, opened.epsilon
-        )
+        plans = self.system.plans(box.low, box.high)
+        bounds = self._all(self._round(opened, prior, box), self._entries(action), plans, ops)
+        excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
+        now, first = bounds[0].totals[0], bounds[0]
+        return -excess, Taken(now, first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon)
 
     def update(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY

@@ -214,8 +214,7 @@ class _Problem:
             drawn, deviation, index = each
             observation, prior, action = self.act(state, drawn, deviation)
             opened = certificate.open(memory, observation, ops)
-            slack = certificate.slack(opened, prior, action, box, ops)
-            taken = certificate.take(opened, prior, action, box, ops)
+            slack, taken = certificate.weigh(opened, prior, action, box, ops)
             state, reward, cost = env.step(state, drawn, action)
             memory = certificate.update(memory, taken, Outcome(cost), ops)
             binds = (index < self.remaining) & jnp.isfinite(slack)
