@@ -371,3 +371,47 @@ def test_a_state_is_restored_if_and_only_if_an_episode_could_have_led_there():
             made.restore(good, [*opened[:place], wrong, *opened[place + 1 :]])
     array = made.restore(good, [4.0, 6.0, [[2.0, 0.5]], 1.0, False, FLOAT64])[1].step[0]
     np.testing.assert_array_equal(array, np.array([2.0, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("account", "backup", "expected"),
+    [
+        (1.0, 1.0, 2.0),  # the prior is safe
+        (10.9, 1.0, 2.0),  # just so: -2 <= 6 - 10.9 + 3
+        (11.2, 1.0, -1.0),  # no longer: the carried backup rests
+        (11.2, 0.0, 2.0),  # the prior is what is carried
+    ],
+)
+def test_what_is_no_proposal_leads_to_the_prior_if_it_is_safe_or_carried_and_else_to_the_backup(
+    account, backup, expected
+):
+    made = certificate()
+    opened = made.open(state(account=account, backup=backup), [2.0], FLOATS)
+    for proposal in (math.nan, math.inf):
+        choice = made.choose(opened, proposal, 2.0, BOX, FLOATS)
+        assert (choice.action, choice.breached) == (expected, False)
+    assert choice.backup == (backup if account > 11.0 else 0.0)
+    assert made.backup_action(opened, 2.0, BOX, FLOATS) == (-1.0 if backup else 2.0)
+    lost = made.choose(opened._replace(breached=True), 3.0, 2.0, BOX, FLOATS)
+    assert (lost.action, lost.breached, lost.deviation) == (2.0, True, 0.0)
+
+
+def test_an_action_that_was_moved_but_is_not_safe_is_a_breach():
+    made = certificate()
+    opened = made.open(state(), [2.0], FLOATS)
+    now, plans = made._round(opened, 2.0, BOX), (0, 1)
+    for action, share, breached in ((3.0, 0.5, False), (19.0, 0.5, True), (19.0, 0.0, False)):
+        taken, _ = made._take(opened, now, action, share, plans, False, FLOATS)
+        assert taken.breached is breached
+
+
+def test_a_certificate_is_made_of_a_contract_a_structure_and_a_resolution():
+    for contract, system, options, named in (
+        ("2, 3", Plain(), {}, "contract must be"),
+        (CONTRACT, "plain", {}, "system must be"),
+    ):
+        with pytest.raises(TypeError, match=named):
+            Structured(contract, system, **options)
+    with pytest.raises(ValueError, match="resolution must be at least 0"):
+        Structured(CONTRACT, Plain(), resolution=-1e-9)
+    assert Structured(CONTRACT, Plain()).online_ops is FLOATS
