@@ -19,8 +19,8 @@ import torch
 from stable_baselines3 import PPO
 
 import tether
-import tether.envs.gym
-from tether.gym import policy_from_sb3
+import tether.adapters.episode_env
+from tether.adapters.guarded import policy_from_sb3
 
 
 def main(arguments: Sequence[str] | None = None) -> tether.Audit:

@@ -26,7 +26,7 @@ import numpy as np
 from gymnasium import spaces
 
 import tether
-from tether.gym import Guarded
+from tether.adapters.guarded import Guarded
 
 HORIZON = 48
 

@@ -18,8 +18,8 @@ import torch
 from stable_baselines3 import PPO
 
 import tether
-import tether.envs.gym
-from tether.gym import Guarded
+import tether.adapters.episode_env
+from tether.adapters.guarded import Guarded
 
 # Contracts (lam, b) under which PPO without the guard breaks the promise in more than half of its episodes.
 TIGHT = {"carbon": (0.5, 0.5), "inference": (1.0, 0.5), "cooling": (0.5, 0.5)}

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 import tether
+from tether.core.projection import length
 from tether.envs import Env, Step
-from tether.envs.base import namespace
-from tether.projection import length
+from tether.systems.base import namespace
 
 POLICIES = ("worst corner", "bang-bang", "spend early", "spend late", "save and strike", "random", "rubbish")
 

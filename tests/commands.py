@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tether import cli
+from tether.cli import main as cli
 
 
 def exit_code(monkeypatch, *arguments):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import tether
 from tether.certificates import Bounds, Structure
 from tether.envs import Env, Step
-from tether.envs.base import namespace
+from tether.systems.base import namespace
 
 EVENING = 17.0
 

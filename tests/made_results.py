@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from tether.experiments.results import SCHEMA
+from tether.paper.results import SCHEMA
 
 GUARDED = ("random+acd", "rl+acd", "acrl")
 RULES = ("paper", "released", "tight")

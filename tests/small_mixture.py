@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 
 import tether
-from tether.learn import optimistic, planning
-from tether.learn.carbon_mixture import CarbonMixture
-from tether.learn.planning import MixtureSystem, Problem, Resolution
+from tether.exact import optimistic, planning
+from tether.exact.carbon_mixture import CarbonMixture
+from tether.exact.planning import MixtureSystem, Problem, Resolution
 
 GRID = Resolution(states=9, actions=5, surplus=9, memory=4)
 EXAMPLE = CarbonMixture(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tether.certificates import Box, Outcome
-from tether.ops import NUMPY
+from tether.core.ops import NUMPY
 
 
 def guarded_costs(env, certificate, episodes, rounded=lambda values: values, box=None):
@@ -14,7 +14,7 @@ def guarded_costs(env, certificate, episodes, rounded=lambda values: values, box
     And which episodes, [N], had what the certificate takes for an assumption breach.
 
     Args:
-        env: Of `tether.experiments.attack.systems`, with an action that is a number.
+        env: Of `tether.assure.attack.systems`, with an action that is a number.
         certificate: Structured.
         episodes: Whose scripts are played; what is not a number is replaced by a large one.
         rounded: What happens to observations, actions and costs on their way between plant and guard.

@@ -160,7 +160,7 @@ def test_gradient_ascent_on_the_violation_finds_none(rule, name):
 
 def _excess(env, certificate, fixed, script, bounds):
     """Sum over the episodes of the worst J_h - bound_h, as a function of the scripted proposals [H, N, m]."""
-    from tether.learn.rollout import play
+    from tether.simulate.rollout import play
 
     played = play(env, policy_of(env), fixed | {"script": script}, certificate, 0, "outcomes")
     return jnp.sum(jnp.max(jnp.cumsum(played["costs"], axis=0) - bounds.T, axis=0))

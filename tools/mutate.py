@@ -36,29 +36,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS: dict[str, tuple[str, ...]] = {
-    "src/tether/contract.py": ("tests/test_contract.py",),
-    "src/tether/monitor.py": ("tests/test_lipschitz_monitor.py", "tests/test_monitor.py"),
-    "src/tether/projection.py": ("tests/test_projection.py",),
-    "src/tether/sensitivity.py": ("tests/test_sensitivity.py",),
-    "src/tether/guard.py": ("tests/test_guard.py", "tests/test_fail_closed.py", "tests/test_saved_guard.py"),
-    "src/tether/decision.py": ("tests/test_guard.py",),
-    "src/tether/_actions.py": ("tests/test_guard.py", "tests/test_fail_closed.py"),
-    "src/tether/_turn.py": ("tests/test_guard.py", "tests/test_fail_closed.py"),
-    "src/tether/_values.py": (
-        "tests/test_guard.py",
-        "tests/test_fail_closed.py",
-        "tests/test_saved_guard.py",
+    "src/tether/core/contract.py": ("tests/core/test_contract.py",),
+    "src/tether/core/monitor.py": ("tests/core/test_lipschitz_monitor.py", "tests/core/test_monitor.py"),
+    "src/tether/core/projection.py": ("tests/core/test_projection.py",),
+    "src/tether/core/sensitivity.py": ("tests/core/test_sensitivity.py",),
+    "src/tether/core/guard.py": (
+        "tests/core/test_guard.py",
+        "tests/core/test_fail_closed.py",
+        "tests/core/test_saved_guard.py",
     ),
-    "src/tether/audit.py": ("tests/test_audit.py",),
-    "src/tether/ops.py": ("tests/certificates/test_structured.py",),
-    "src/tether/certificates/base.py": ("tests/certificates/test_lipschitz_numbers.py",),
-    "src/tether/certificates/saved.py": ("tests/test_saved_guard.py",),
+    "src/tether/core/decision.py": ("tests/core/test_guard.py",),
+    "src/tether/core/actions.py": ("tests/core/test_guard.py", "tests/core/test_fail_closed.py"),
+    "src/tether/core/turn.py": ("tests/core/test_guard.py", "tests/core/test_fail_closed.py"),
+    "src/tether/convert.py": (
+        "tests/core/test_guard.py",
+        "tests/core/test_fail_closed.py",
+        "tests/core/test_saved_guard.py",
+    ),
+    "src/tether/core/audit.py": ("tests/core/test_audit.py",),
+    "src/tether/core/ops.py": ("tests/certificates/test_structured.py",),
+    "src/tether/core/certificate.py": ("tests/certificates/test_lipschitz_numbers.py",),
+    "src/tether/core/saved.py": ("tests/core/test_saved_guard.py",),
     "src/tether/certificates/lipschitz.py": ("tests/certificates/test_lipschitz_numbers.py",),
     "src/tether/certificates/structure.py": ("tests/certificates/test_structured.py",),
     "src/tether/certificates/structured.py": ("tests/certificates/test_structured_numbers.py",),
     "src/tether/certificates/share.py": ("tests/certificates/test_share.py",),
-    "src/tether/certificates/systems.py": ("tests/certificates/test_structured.py",),
-    "src/tether/certificates/cooling.py": ("tests/certificates/test_cooling_structure.py",),
+    "src/tether/systems/structures.py": ("tests/certificates/test_structured.py",),
+    "src/tether/systems/cooling/structure.py": ("tests/systems/test_cooling_structure.py",),
     "src/tether/certificates/shadowing.py": ("tests/certificates/test_shadowing.py",),
 }
 """The files that are mutated, and where the tests are that must notice, beside a file's own doctests."""
@@ -70,7 +74,7 @@ VERDICTS = ("killed", "timed out", "explained", "UNEXPLAINED")
 EPILOG = """
 a mutant that is right to survive has an entry in tools/survivors.toml:
   [[survivor]]
-  file = "src/tether/projection.py"
+  file = "src/tether/core/projection.py"
   function = "length"
   original = "scale = xp.where(largest > 0.0, largest, 1.0)"
   mutated = "scale = xp.where(largest > 0.0, largest, 1.05)"
@@ -82,9 +86,9 @@ exit code: 0 if all are killed or explained, 1 if not or if an entry is stale, 2
 
 examples:
   nice python tools/mutate.py                                      every file
-  python tools/mutate.py --only src/tether/projection.py:length    one function
+  python tools/mutate.py --only src/tether/core/projection.py:length    one function
   python tools/mutate.py --sample 40                               a quick look, and how long all would take
-  python tools/mutate.py --only src/tether/contract.py --list      what would be changed
+  python tools/mutate.py --only src/tether/core/contract.py --list      what would be changed
 """
 
 
@@ -422,11 +426,7 @@ def _write(
     judged: Sequence[Judged], stale: Sequence[tuple[Key, str]], took: float, options: argparse.Namespace
 ) -> None:
     """Results with what is needed to get them again, and entries for what is unexplained."""
-    from tether.experiments.output import (
-        prepare_folder,
-        provenance,
-        write_json,
-    )  # no child is forked after this
+    from tether.core.output import prepare_folder, provenance, write_json  # no child is forked after this
 
     folder = prepare_folder(options.out)
     git = [_output("git", "rev-parse", "HEAD"), _output("git", "status", "--porcelain")]

@@ -9,23 +9,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tether.audit import Audit, audit
 from tether.certificates import LipschitzCertificate, Structured
-from tether.contract import Contract
-from tether.guard import AssumptionBreach, Breach, Decision, Guard, GuardMisuse, PriorFailed, Reason
-from tether.monitor import LipschitzMonitor, Ranges
-from tether.policy import NetworkPolicy, load_policy
-from tether.projection import project
-from tether.run import Run
-from tether.sensitivity import EstimatedSensitivity, Sensitivity, geometric, table
+from tether.core.audit import Audit, audit
+from tether.core.contract import Contract
+from tether.core.guard import AssumptionBreach, Breach, Decision, Guard, GuardMisuse, PriorFailed, Reason
+from tether.core.monitor import LipschitzMonitor, Ranges
+from tether.core.projection import project
+from tether.core.run import Run
+from tether.core.sensitivity import EstimatedSensitivity, Sensitivity, geometric, table
+from tether.learn.policy import NetworkPolicy, load_policy
 
 if TYPE_CHECKING:
-    from tether import data, envs, gym, verification
-    from tether.estimation import Estimate, Estimates, estimate
+    from tether import data, envs, gym
+    from tether.assure.verify.verdict import Verification, verify
+    from tether.estimation.estimate import Estimate, Estimates, estimate
     from tether.learn.mpc import PlanningPolicy
-    from tether.learn.rollout import rollout
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
-    from tether.verification.verdict import Verification, verify
+    from tether.simulate.rollout import rollout
 
 __version__ = "0.1.0"
 
@@ -67,22 +67,21 @@ __all__ = [
     "rollout",
     "table",
     "train",
-    "verification",
     "verify",
 ]
 
 # What needs JAX or SciPy, and where it is.
 _LATER = (
-    {"PlanningPolicy": "tether.learn.mpc", "rollout": "tether.learn.rollout"}
+    {"PlanningPolicy": "tether.learn.mpc", "rollout": "tether.simulate.rollout"}
     | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
-    | dict.fromkeys(("Estimate", "Estimates", "estimate"), "tether.estimation")
-    | dict.fromkeys(("Verification", "verify"), "tether.verification.verdict")
+    | dict.fromkeys(("Estimate", "Estimates", "estimate"), "tether.estimation.estimate")
+    | dict.fromkeys(("Verification", "verify"), "tether.assure.verify.verdict")
 )
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
-    if name in ("data", "envs", "gym", "verification"):
+    if name in ("data", "envs", "gym"):
         return importlib.import_module(f"tether.{name}")
     raise AttributeError(f"module 'tether' has no attribute {name!r}")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tether.learn.trees  # noqa: F401  (makes certificates PyTrees)
+import tether.simulate.trees  # noqa: F401  (makes certificates PyTrees)
 from tether import Contract, LipschitzCertificate, Sensitivity, geometric, table
-from tether.ops import FLOATS, NUMPY, jax_ops
+from tether.core.ops import FLOATS, NUMPY, jax_ops
 
 RULES = ("paper", "released", "tight")
 

@@ -10,9 +10,9 @@ import pytest
 
 from tether import Contract, LipschitzCertificate, Sensitivity, geometric, table
 from tether.certificates import Box, Outcome
-from tether.certificates.base import accepted_cost
 from tether.certificates.lipschitz import LipschitzState, Taken
-from tether.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
+from tether.core.certificate import accepted_cost
+from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
 RULES = ("paper", "released", "tight")
 CONTRACT = Contract(lam=2.0, b=3.0, horizon=4, cost_floor=1.0)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import tether
+from tether.assure.attack import hostile, hostile_episodes, systems
 from tether.certificates import Shadowing, Structured
 from tether.certificates.share import CLOSE
-from tether.data.synthetic_cooling import synthetic_cooling
-from tether.experiments.attack import hostile, hostile_episodes, systems
+from tether.systems.cooling.synthetic import synthetic_cooling
 
 SYSTEMS = ("carbon", "inference")
 SCRIPTED = {name: next(iter(systems(name).values())) for name in (*SYSTEMS, "cooling")}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tether.certificates.share import CLOSE, SEARCH, largest_share
-from tether.ops import FLOATS, NUMPY
+from tether.core.ops import FLOATS, NUMPY
 
 
 @settings(max_examples=200, deadline=None)

@@ -13,10 +13,10 @@ import pytest
 
 import tether
 from structures import guarded_costs, prior_costs
+from tether.assure.attack import BOUNDS, attack, hostile, hostile_episodes, loosened, systems
+from tether.bench.sets import allowed_shares
 from tether.certificates import Bounds, Box, Outcome, Round, Structured
-from tether.experiments.attack import BOUNDS, attack, hostile, hostile_episodes, loosened, systems
-from tether.experiments.maximal import allowed_shares
-from tether.ops import FLOAT32, FLOATS, NUMPY, jax_ops
+from tether.core.ops import FLOAT32, FLOATS, NUMPY, jax_ops
 
 KINDS = ("carbon", "inference")  # the vector system is in test_cooling_structure.py
 SYSTEMS = {(kind, name): env for kind in KINDS for name, env in systems(kind).items()}
@@ -395,13 +395,13 @@ def test_a_structure_is_checked_and_described():
         Structured(env.contract(1.0, 1.0), env.structure, resolution=-1.0)
     for system in SYSTEMS.values():
         certificate = Structured(system.contract(1.0, 1.0), system.structure, resolution=1e-7)
-        assert tether.certificates.certificate_from_dict(certificate.to_dict()) == certificate
+        assert tether.core.saved.certificate_from_dict(certificate.to_dict()) == certificate
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["carbon", "inference"])
 def test_training_through_the_certificate_has_finite_gradients(name, monkeypatch):
-    from tether.learn.rollout import play
+    from tether.simulate.rollout import play
 
     monkeypatch.setattr("tether.certificates.share.SEARCH", 3)
     env = PLAIN[name]

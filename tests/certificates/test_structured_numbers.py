@@ -12,7 +12,7 @@ import pytest
 from tether import Contract
 from tether.certificates import Bounds, Box, Outcome, Structure, Structured
 from tether.certificates.structured import Opened, StructuredState, Taken
-from tether.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
+from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
 CONTRACT = Contract(lam=2.0, b=3.0, horizon=5, cost_floor=1.0)
 LIMIT = FLOATS.limit(0.0)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tether.data.azure as azure
-from tether.data.azure import load_azure
+import tether.data.sources.azure as azure
+from tether.data.sources.azure import load_azure
 
 pytest.importorskip("polars")
 

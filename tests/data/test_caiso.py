@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from tether.data.caiso import download_caiso, load_caiso
+from tether.data.sources.caiso import download_caiso, load_caiso
 
 HEADER = "Time,Solar,Wind,Geothermal,Biomass,Biogas,Small hydro,Coal,Nuclear,Natural Gas,Large Hydro,"
 HEADER += "Batteries,Imports,Other"

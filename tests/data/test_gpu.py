@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tether.data.gpu import load_bloom, load_codecarbon
+from tether.data.sources.gpu import load_bloom, load_codecarbon
 
 HEADER = (
     "timestamp,project_name,run_id,duration,emissions,emissions_rate,cpu_power,gpu_power,ram_power,cpu_energy,"

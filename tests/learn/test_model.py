@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tether
-from tether.envs.base import Step
 from tether.learn.model import EnsembleModel, NoiseModel, model_of
-from tether.learn.rollout import play
+from tether.simulate.rollout import play
+from tether.systems.base import Step
 
 SYSTEMS = {
     "carbon": (tether.envs.Carbon(), tether.data.synthetic_carbon(seed=0, n=200)),

@@ -12,7 +12,7 @@ import pytest
 
 import tether
 from tether.learn.mpc import PlanningPolicy, _Problem
-from tether.policy import with_features
+from tether.learn.policy import with_features
 
 HORIZON = 24
 CONTEXT = ("demand_forecast", "renewables_forecast")

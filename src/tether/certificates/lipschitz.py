@@ -10,9 +10,9 @@ Notation, with the paper's symbols in brackets. At the start of round h (rounds 
                 this round can ever cost   [Gamma_{h,h}]
     allowance   D, cost units; an action is safe when Gamma * d <= D   (rules `paper` and `released`)
 
-Every method takes its operations, `ops` (`tether.ops`), and is pure, so that the online guard (plain floats) and the
-compiled rollout (JAX) run this same code. In the words of `tether.certificates.base` the only backup is the prior, the
-account A_h is -S_h, and an action's list of excesses is moved_i - lam*eps.
+Every method takes its operations, `ops` (`tether.core.ops`), and is pure, so that the online guard (plain floats)
+and the compiled rollout (JAX) run this same code. In the words of `tether.core.certificate` the only backup is the
+prior, the account A_h is -S_h, and an action's list of excesses is moved_i - lam*eps.
 
 **Round-off.** A sum of costs is rounded, and so is an action on its way to the plant: by a share of itself that may be
 far more than a small radius. `choose` therefore keeps that share of the prior's action in reserve and plays the prior
@@ -32,13 +32,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tether import _validate
-from tether.certificates import saved
-from tether.certificates.base import Action, Box, Choice, Observation, Outcome, accepted_cost
-from tether.contract import Contract
-from tether.ops import FLOATS, NUMPY, Flag, Number, Ops
-from tether.projection import length, nearest_safe
-from tether.sensitivity import Geometric, Sensitivity, sensitivity_from_dict
+from tether.core import saved, validate
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
+from tether.core.contract import Contract
+from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops
+from tether.core.projection import length, nearest_safe
+from tether.core.sensitivity import Geometric, Sensitivity, sensitivity_from_dict
 
 Rule = Literal["paper", "released", "tight"]
 
@@ -122,9 +121,9 @@ class LipschitzCertificate:
             raise TypeError(f"contract must be a tether.Contract, got {self.contract!r}")
         if not isinstance(self.bounds, Sensitivity):
             raise TypeError(f"bounds must be a tether.Sensitivity, got {self.bounds!r}")
-        _validate.choice("rule", self.rule, get_args(Rule))
+        validate.choice("rule", self.rule, get_args(Rule))
         self.bounds.perturbation.check_horizon(self.contract.horizon)
-        _validate.number("resolution", self.resolution, minimum=0.0)
+        validate.number("resolution", self.resolution, minimum=0.0)
         for name, size in (
             ("lam * cost_floor + b", self.contract.earned),
             ("Gamma", self._total(0.0, NUMPY)),
@@ -207,7 +206,7 @@ class LipschitzCertificate:
         return Opened(state, self.radius(state, ops, epsilon), unit)
 
     def choose(self, opened: Opened, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
-        """The safe action nearest to the proposal; see `tether.projection.nearest_safe`."""
+        """The safe action nearest to the proposal; see `tether.core.projection.nearest_safe`."""
         action, deviation = nearest_safe(proposal, prior, opened.radius, *box, ops)
         taken = Taken(deviation, opened.radius, prior)
         margin = self.margin(opened.state, deviation)

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tether.certificates import saved
-from tether.certificates.base import Action, Box, Choice, Observation, Outcome
 from tether.certificates.structure import Numbers
 from tether.certificates.structured import Opened, Structured, StructuredState, Taken
-from tether.ops import FLOATS, NUMPY, Array, Flag, Number, Ops
+from tether.core import saved
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome
+from tether.core.ops import FLOATS, NUMPY, Array, Flag, Number, Ops
 
-if TYPE_CHECKING:
-    from tether.envs.base import Env
+
+class Plant(Protocol):
+    """What of a system it takes to replay the prior; `tether.systems.base.Env` has it."""
+
+    @property
+    def hidden(self) -> Mapping[str, Any]:
+        """Names of the series that nobody sees before acting."""
+
+    def initial(self) -> Any:
+        """The state before the first round, a NamedTuple of numbers."""
+
+    def observe(self, state: Any, drawn: Mapping[str, Any]) -> Any:
+        """What a policy sees before it acts: [o]."""
+
+    def shown(self, observation: Any) -> tuple[Any, dict[str, Any]]:
+        """The state and the visible series of a round, as far as an observation shows them."""
+
+    def step(self, state: Any, drawn: Mapping[str, Any], action: Any) -> Any:
+        """Play one round; the result has `state` and `cost`."""
+
+    def prior(self, observation: Any) -> Any:
+        """The trusted policy."""
+
+    def limits(self) -> Mapping[str, tuple[float, float]]:
+        """For each series the range of values that the certificate covers."""
 
 
 class Shadow(NamedTuple):
@@ -99,7 +123,7 @@ class Shadowing(Structured):
         >>> guard.observe(3.0, revealed={"efficiency_noise": 0.1, "drop_rate": 0.0})  # 1 of 4 was left
     """
 
-    env: Env
+    env: Plant
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tether.ops import Flag, Number, Ops
+from tether.core.ops import Flag, Number, Ops
 
 SEARCH = 16
 """Evaluations in the search, at most; the first two are of the proposal and of the start."""

@@ -18,8 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from tether.certificates.base import Action, Observation
-from tether.ops import Flag, Number, Ops
+from tether.core.certificate import Action, Observation
+from tether.core.ops import Flag, Number, Ops
 
 Numbers = tuple[Number, ...]
 
@@ -84,7 +84,8 @@ class Structure(ABC):
     """What is known of a system; an implementation is a frozen dataclass of plain numbers.
 
     To write: `start`, `read`, `gaps_between`, `bounds` and `close`, with the arithmetic of Python and of
-    `tether.ops.Ops` only; the rest has defaults. `tether.verify(env, Structured(...))` searches for what is not true.
+    `tether.core.ops.Ops` only; the rest has defaults. `tether.verify(env, Structured(...))` searches for what is
+    not true.
     """
 
     kind: ClassVar[str]

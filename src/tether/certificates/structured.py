@@ -37,8 +37,8 @@ What the structure concludes from a cost (`close`) must be widened by round-off 
 
 **Fail closed.** An excess that is not a number is not safe. A cost, bound or sum beyond `ops.limit` is a breach.
 
-Everything is written against `tether.ops.Ops`, as in `tether.certificates.lipschitz`. The structures of the paper's
-systems are in `tether.certificates.systems`.
+Everything is written against `tether.core.ops.Ops`, as in `tether.certificates.lipschitz`. The structures of
+tether's own systems are in their folders, `tether.systems.carbon.structure` for instance.
 """
 
 from __future__ import annotations
@@ -49,14 +49,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tether import _validate
-from tether.certificates import saved
-from tether.certificates.base import Action, Box, Choice, Observation, Outcome, accepted_cost
 from tether.certificates.share import largest_share
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
-from tether.contract import Contract
-from tether.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
-from tether.projection import length
+from tether.core import saved, validate
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
+from tether.core.contract import Contract
+from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
+from tether.core.projection import length
 
 
 class StructuredState(NamedTuple):
@@ -146,7 +145,7 @@ class Structured:
             raise TypeError(f"contract must be a tether.Contract, got {self.contract!r}")
         if not isinstance(self.system, Structure):
             raise TypeError(f"system must be a tether.certificates.Structure, got {self.system!r}")
-        _validate.number("resolution", self.resolution, minimum=0.0)
+        validate.number("resolution", self.resolution, minimum=0.0)
 
     @property
     def backup_names(self) -> tuple[str, ...]:

@@ -1,10 +1,14 @@
-"""Where episodes come from: one module a source, all giving the same `Episodes`."""
+"""Where episodes come from: one module a source, all giving the same `Episodes`.
 
-from tether.data.azure import load_azure
-from tether.data.caiso import download_caiso, load_caiso
-from tether.data.carbon_mat import load_carbon
+The names of tether's own systems are here for convenience; they are loaded from their folders when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tether.data.episodes import Episodes
-from tether.data.gpu import load_bloom, load_codecarbon
 from tether.data.series import (
     Forecast,
     HourlySeries,
@@ -12,16 +16,20 @@ from tether.data.series import (
     add_forecast,
     align,
     augment,
-    build_carbon_episodes,
-    build_carbon_splits,
-    scale_carbon,
     split_by_date,
     split_by_share,
 )
 from tether.data.store import load_episodes, save_episodes
-from tether.data.synthetic import synthetic_carbon
-from tether.data.synthetic_cooling import synthetic_cooling
-from tether.data.synthetic_inference import synthetic_inference
+
+if TYPE_CHECKING:
+    from tether.data.series import build_carbon_episodes, build_carbon_splits, scale_carbon
+    from tether.data.sources.azure import load_azure
+    from tether.data.sources.caiso import download_caiso, load_caiso
+    from tether.data.sources.gpu import load_bloom, load_codecarbon
+    from tether.systems.carbon.reader import load_carbon
+    from tether.systems.carbon.synthetic import synthetic_carbon
+    from tether.systems.cooling.synthetic import synthetic_cooling
+    from tether.systems.inference.synthetic import synthetic_inference
 
 __all__ = [
     "Episodes",
@@ -48,3 +56,24 @@ __all__ = [
     "synthetic_cooling",
     "synthetic_inference",
 ]
+
+_LATER = {
+    "build_carbon_episodes": "tether.data.series",
+    "build_carbon_splits": "tether.data.series",
+    "scale_carbon": "tether.data.series",
+    "load_azure": "tether.data.sources.azure",
+    "download_caiso": "tether.data.sources.caiso",
+    "load_caiso": "tether.data.sources.caiso",
+    "load_bloom": "tether.data.sources.gpu",
+    "load_codecarbon": "tether.data.sources.gpu",
+    "load_carbon": "tether.systems.carbon.reader",
+    "synthetic_carbon": "tether.systems.carbon.synthetic",
+    "synthetic_cooling": "tether.systems.cooling.synthetic",
+    "synthetic_inference": "tether.systems.inference.synthetic",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'tether.data' has no attribute {name!r}")

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from tether import _validate
+from tether.core import validate
 from tether.data.episodes import Episodes
 
 HOUR = timedelta(hours=1)
@@ -128,14 +128,14 @@ class HourlySeries:
         if mean is None and peak is None:
             raise ValueError("scaled needs a mean, a peak or both")
         if mean is None or peak is None:
-            wanted = _validate.number(
+            wanted = validate.number(
                 "mean" if peak is None else "peak", mean if peak is None else peak, above=0.0
             )
             got = float(self.values.mean() if peak is None else self.values.max())
             if got <= 0.0:
                 raise ValueError(f"{self.name}: cannot be scaled by a factor, its mean or peak is {got:g}")
             return self.affine(wanted / got)
-        _validate.number("peak", peak, above=_validate.number("mean", mean, above=0.0))
+        validate.number("peak", peak, above=validate.number("mean", mean, above=0.0))
         spread = float(self.values.max() - self.values.mean())
         if spread <= 0.0:
             raise ValueError(
@@ -190,9 +190,9 @@ def window_starts(
         >>> window_starts(6, horizon=3, stride=2)
         array([0, 2])
     """
-    _validate.count("horizon", horizon)
-    _validate.count("stride", stride)
-    _validate.count("look_ahead", look_ahead, minimum=0)
+    validate.count("horizon", horizon)
+    validate.count("stride", stride)
+    validate.count("look_ahead", look_ahead, minimum=0)
     if length < horizon + look_ahead:
         ahead = f" and {look_ahead} hours to look ahead" if look_ahead else ""
         raise ValueError(f"{name} has {length} hours, too few for a window of {horizon}{ahead}")
@@ -206,7 +206,7 @@ def autocorrelation(values: NDArray[np.float64], lag: int) -> float:
         >>> autocorrelation(np.sin(np.arange(240) * 2 * np.pi / 24), 24)
         1.0
     """
-    _validate.count("lag", lag)
+    validate.count("lag", lag)
     if values.size < lag + 2:
         return math.nan
     early, late = values[:-lag] - values[:-lag].mean(), values[lag:] - values[lag:].mean()
@@ -237,7 +237,7 @@ def hourly_from_readings(
     Returns:
         The number of the first hour (its start divided by 3600 s), the hourly means [T], and what was met.
     """
-    limit = _validate.number("max_gap_hours", max_gap_hours, minimum=0.0)
+    limit = validate.number("max_gap_hours", max_gap_hours, minimum=0.0)
     if not seconds.size:
         raise ValueError("no readings")
     steps = np.diff(seconds)
@@ -399,7 +399,7 @@ def align(*series: HourlySeries, how: Alignment = "overlap") -> tuple[HourlySeri
         >>> [len(part) for part in align(new, old, how="hour-of-year")]
         [24, 24]
     """
-    _validate.choice("how", how, ("overlap", "hour-of-year"))
+    validate.choice("how", how, ("overlap", "hour-of-year"))
     if len(series) < 2:
         raise ValueError(f"align needs at least two series, got {len(series)}")
     reference = series[0]
@@ -507,8 +507,8 @@ class Forecast:
     """Relative error 24 hours ahead (standard deviation)."""
 
     def __post_init__(self) -> None:
-        _validate.count("hours", self.hours)
-        _validate.number("error", self.error, minimum=0.0)
+        validate.count("hours", self.hours)
+        validate.number("error", self.error, minimum=0.0)
 
     def draw(
         self, series: HourlySeries, first: NDArray[np.int64], horizon: int, random: np.random.Generator
@@ -560,7 +560,7 @@ def add_forecast(episodes: Episodes, *names: str, hours: int | None = None) -> E
         >>> added["demand_forecast"][0].tolist()
         [[2.0, 3.0], [3.0, 0.0], [0.0, 0.0]]
     """
-    leads = _validate.count("hours", max(episodes.horizon - 1, 1) if hours is None else hours)
+    leads = validate.count("hours", max(episodes.horizon - 1, 1) if hours is None else hours)
     series = {name: episodes[name] for name in episodes.names}
     for name in names:
         padded = np.pad(episodes[name], ((0, 0), (0, leads)))
@@ -592,8 +592,8 @@ def augment(
         limits: For each name the smallest and the largest value; what leaves them is clipped.
         independent: Series that have nothing to do with the others, such as disturbances.
     """
-    _validate.count("count", count, minimum=len(episodes))
-    if not 0.0 <= _validate.number("noise", noise) < 1.0 / 3.0:
+    validate.count("count", count, minimum=len(episodes))
+    if not 0.0 <= validate.number("noise", noise) < 1.0 / 3.0:
         raise ValueError(f"noise must be at least 0 and below 1/3, got {noise!r}")
     random = np.random.default_rng(seed)
     extra = count - len(episodes)
@@ -710,7 +710,7 @@ def build_carbon_episodes(
         for source in (demand, renewables):
             series[f"{source.name}_forecast"] = forecast.draw(source, first, horizon, random)
     episodes = Episodes(series, hours[first])
-    if count is not None and _validate.count("count", count) <= len(episodes):
+    if count is not None and validate.count("count", count) <= len(episodes):
         episodes = episodes[:count]
     elif count is not None:
         limits = {"demand": (0.0, float(demand.values.max())), "renewables": (0.0, np.inf)}

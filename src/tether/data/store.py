@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tether._files import complete_file
+from tether.core.files import complete_file
 from tether.data.episodes import Episodes
 
 FORMAT = "tether-episodes-1"

@@ -1,1 +1,1 @@
-"""Compiled rollouts and learners (JAX)."""
+"""Learners and policies."""

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tether import _validate
-from tether.audit import margin, tie_share
 from tether.certificates import Certificate
-from tether.contract import Contract
-from tether.learn.rollout import play
-from tether.policy import NetworkPolicy
+from tether.core import validate
+from tether.core.audit import margin, tie_share
+from tether.core.contract import Contract
+from tether.learn.policy import NetworkPolicy
+from tether.simulate.rollout import play
 
 Head = Literal["proposal", "inside"]
 Schedule = Literal["cosine", "constant"]
@@ -61,13 +61,13 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name in ("passes", "episodes", "batch", "steps", "width"):
-            _validate.count(name, getattr(self, name))
+            validate.count(name, getattr(self, name))
         for name in ("learning_rate", "penalty", "patience", "failure"):
-            _validate.number(name, getattr(self, name), above=0.0)
+            validate.number(name, getattr(self, name), above=0.0)
         for name in ("reserve", "optimism"):
-            _validate.number(name, getattr(self, name), minimum=0.0)
-        _validate.choice("head", self.head, get_args(Head))
-        _validate.choice("schedule", self.schedule, get_args(Schedule))
+            validate.number(name, getattr(self, name), minimum=0.0)
+        validate.choice("head", self.head, get_args(Head))
+        validate.choice("schedule", self.schedule, get_args(Schedule))
         if self.failure >= 1.0:
             raise ValueError(f"failure is a probability below 1, got {self.failure!r}")
 

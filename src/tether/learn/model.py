@@ -3,7 +3,7 @@
 This is not the paper's regression, which is value-targeted: its model is the one that best predicts V_{h+1}(s_{h+1}),
 in the values of the policy of the time, and its confidence set holds the models that predict nearly the same values.
 That needs a value function at every state that was visited, which Algorithm 2 gets from value iteration
-(`tether.learn.optimistic` has it so, exactly). The deep learner iterates no values: it follows the gradient of the
+(`tether.exact.optimistic` has it so, exactly). The deep learner iterates no values: it follows the gradient of the
 reward of whole imagined episodes, and there is nothing to target. A critic would have to be trained beside the
 policy, and its error would enter the model. So the model is fitted to what the rounds reveal of the disturbances,
 which for these systems is nearly everything, and the confidence set is one of their means. What remains of the
@@ -27,7 +27,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from tether.envs.base import Env, Step
+from tether.systems.base import Env, Step
 
 Series = dict[str, jax.Array]
 

@@ -1,8 +1,7 @@
 """Plan instead of learn: a policy that solves the rest of the episode anew in every round (model-predictive control).
 
-It is the program of `tether.limit` with forecasts in the place of hindsight. In round h, with the visible series as
-forecast and the disturbances at their means, it looks for the deviations from the prior's
-actions that
+It is the program of `tether.assure.limit` with forecasts in the place of hindsight. In round h, with the visible
+series as forecast and the disturbances at their means, it looks for the deviations from the prior's actions that
 
     maximise    the expected reward of rounds h..H, by the system's own `step`,
     subject to  (**) of `tether.certificates.structured` in each of these rounds, by the certificate itself:
@@ -29,14 +28,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tether import _validate
 from tether.certificates import Box, Outcome, Structured
+from tether.core import validate
+from tether.core.guard import Guard
+from tether.core.ops import jax_ops
 from tether.data.episodes import Episodes
-from tether.envs.base import Env
-from tether.guard import Guard
-from tether.learn.trees import as_tree
-from tether.ops import jax_ops
-from tether.policy import with_features
+from tether.learn.policy import with_features
+from tether.simulate.trees import as_tree
+from tether.systems.base import Env
 
 FORECAST = "_forecast"
 """What follows a series' name in that of its forecast (`tether.data.add_forecast`)."""
@@ -116,10 +115,10 @@ class PlanningPolicy(eqx.Module):
         self.env = env
         # Arrays, so that another (lam, b) compiles nothing anew.
         self.certificate = jax.tree.map(np.float64, as_tree(certificate))
-        self.updates = _validate.count("updates", updates)
-        self.steps = _validate.count("steps", steps)
-        self.rate = np.float64(_validate.number("rate", rate, above=0.0))
-        self.penalty = np.float64(_validate.number("penalty", penalty, above=0.0))
+        self.updates = validate.count("updates", updates)
+        self.steps = validate.count("steps", steps)
+        self.rate = np.float64(validate.number("rate", rate, above=0.0))
+        self.penalty = np.float64(validate.number("penalty", penalty, above=0.0))
 
     def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
         """Observation [o], followed by the guard's features, to the action to propose."""

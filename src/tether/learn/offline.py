@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.certificates import Certificate
-from tether.contract import Contract
+from tether.core.contract import Contract
+from tether.core.run import Run
 from tether.data.episodes import Episodes
-from tether.envs.base import Env
 from tether.learn.learner import Check, Learner, State, judge
-from tether.learn.rollout import rollout
 from tether.learn.shares import Share, Shares
-from tether.run import Run
+from tether.simulate.rollout import rollout
+from tether.systems.base import Env
 
 
 class History(NamedTuple):

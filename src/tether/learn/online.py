@@ -16,17 +16,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tether.audit import audit
 from tether.certificates import Certificate
-from tether.contract import Contract
+from tether.core.audit import audit
+from tether.core.contract import Contract
+from tether.core.run import Run
 from tether.data.episodes import Episodes
-from tether.envs.base import Env
 from tether.learn.learner import GUARDED, LEARNING, Check, Learner, State
 from tether.learn.model import Model, model_of
-from tether.learn.rollout import play
+from tether.learn.policy import NetworkPolicy
 from tether.learn.shares import Share, Shares
-from tether.policy import NetworkPolicy
-from tether.run import Run
+from tether.simulate.rollout import play
+from tether.systems.base import Env
 
 
 class Exploration(NamedTuple):

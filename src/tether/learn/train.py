@@ -20,24 +20,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tether import _validate
-from tether._files import complete_file
-from tether.audit import audit
 from tether.certificates import Certificate
+from tether.core import validate
+from tether.core.audit import audit
+from tether.core.files import complete_file
+from tether.core.run import Run
 from tether.data.episodes import Episodes
-from tether.envs.base import Env
 from tether.learn.learner import GUARDED, LEARNING, Method, Recipe, State, learner_of
 from tether.learn.offline import History, Passes
 from tether.learn.online import Blocks, Exploration
-from tether.learn.rollout import rollout
-from tether.policy import NetworkPolicy
-from tether.run import Run
+from tether.learn.policy import NetworkPolicy
+from tether.simulate.rollout import rollout
+from tether.simulate.trees import register
+from tether.systems.base import Env
 
 __all__ = [
     "GUARDED", "Exploration", "History", "Method", "Mode", "Recipe", "Score", "Training", "evaluate", "regrets", "train"
 ]  # fmt: skip
 
 Mode = Literal["offline", "online"]
+register(NetworkPolicy)
 
 
 @dataclass(frozen=True)
@@ -128,11 +130,11 @@ def train(
         >>> training.history.violations.max()
         np.float32(0.0)
     """
-    _validate.choice("method", method, get_args(Method))
-    _validate.choice("mode", mode, get_args(Mode))
+    validate.choice("method", method, get_args(Method))
+    validate.choice("mode", mode, get_args(Mode))
     recipe = recipe or Recipe()
     settings = _grid(certificate, lams, bs)
-    seeds = [_validate.count("seed", seed, minimum=0) for seed in seeds]
+    seeds = [validate.count("seed", seed, minimum=0) for seed in seeds]
     env.check(data)
     if certificate.contract.horizon != data.horizon:
         raise ValueError(
@@ -281,9 +283,9 @@ def _grid(
 ) -> list[tuple[float, float]]:
     contract = certificate.contract
     chosen_lams = (
-        [contract.lam] if lams is None else [_validate.number("lam", lam, minimum=0.0) for lam in lams]
+        [contract.lam] if lams is None else [validate.number("lam", lam, minimum=0.0) for lam in lams]
     )
-    chosen_bs = [contract.b] if bs is None else [_validate.number("b", b, minimum=0.0) for b in bs]
+    chosen_bs = [contract.b] if bs is None else [validate.number("b", b, minimum=0.0) for b in bs]
     settings = [(lam, b) for b in chosen_bs for lam in chosen_lams]
     if not settings:
         raise ValueError("lams and bs must name at least one setting, got none")

@@ -1,0 +1,1 @@
+"""Gymnasium and what builds on it."""

@@ -1,0 +1,1 @@
+"""Try to refute what is claimed, and find how far the best could be."""

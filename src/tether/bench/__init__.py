@@ -1,0 +1,1 @@
+"""Measurements, as ratios of two things measured in one run."""

@@ -1,0 +1,422 @@
+"""Speed, always as a ratio of two things measured alternately in one run."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
+from tether.core import output
+from tether.core.guard import Guard
+from tether.data.episodes import Episodes
+from tether.learn.train import Recipe, train
+from tether.simulate.rollout import rollout
+from tether.systems.base import Env
+from tether.systems.carbon.env import Carbon
+from tether.systems.carbon.structure import CarbonStructure
+from tether.systems.carbon.synthetic import synthetic_carbon
+from tether.systems.cooling.env import Cooling
+from tether.systems.cooling.synthetic import synthetic_cooling
+from tether.systems.inference.env import Inference
+from tether.systems.inference.synthetic import synthetic_inference
+
+MANY = 48
+"""Bounds of a structure whose compilation is timed."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One line of a benchmark."""
+
+    what: str
+    value: float
+    """The median of the repetitions."""
+    lowest: float
+    highest: float
+    unit: str
+    target: str = ""
+    """What it should be, in words; empty if nothing was promised."""
+    met: bool | None = None
+
+
+def table(title: str, measurements: list[Measurement]) -> Table:
+    """Measurements for people."""
+    grid = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid.add_column("measured")  # words may wrap where the terminal is narrow, numbers are never cut
+    for name in ("median", "lowest", "highest"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for name in ("unit", "target"):
+        grid.add_column(name, no_wrap=True)
+    for each in measurements:
+        verdict = {None: "", True: " [green]met", False: " [red]missed"}[each.met]
+        numbers = (_text(number) for number in (each.value, each.lowest, each.highest))
+        grid.add_row(each.what, *numbers, each.unit, each.target + verdict)
+    return grid
+
+
+def _text(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 10_000.0 else f"{number:.4g}"
+
+
+def as_json(measurements: list[Measurement]) -> list[dict[str, Any]]:
+    """Measurements for machines."""
+    return [asdict(each) for each in measurements]
+
+
+def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
+    """The online guard and the compiled rollout against their yardsticks.
+
+    Args:
+        seed: Seed of the observations and proposals.
+        repetitions: How often each pair is measured, alternately.
+    """
+    env = Carbon()
+    rng = np.random.default_rng(seed)
+    observations = np.column_stack(
+        [rng.uniform(2, 5, 500), rng.uniform(0, 5, 500), np.full(500, 4.0), rng.uniform(0, 1, 500)]
+    )
+    proposals = rng.uniform(0.0, 8.0, size=500)
+
+    def online(horizon: int) -> Callable[[], float]:
+        guard = Guard(
+            LipschitzCertificate(env.contract(2.0, 2.0, horizon), env.sensitivity), env.prior, low=0.0
+        )
+
+        def once() -> float:
+            start = time.perf_counter()
+            for observation, proposal in zip(observations, proposals, strict=True):
+                if guard.round > horizon:
+                    guard.reset()
+                guard.act(observation, proposal)
+                guard.observe(1.5)
+            return (time.perf_counter() - start) / len(proposals)
+
+        return once
+
+    day, solver = online(24), _convex_program(env, observations, proposals)
+    guard_times, solver_times = alternate(repetitions, day, solver)
+    yield microseconds("act + observe, H = 24", guard_times)
+    yield microseconds("same projection, cvxpy", solver_times)
+    yield ratio("cvxpy / guard", solver_times, guard_times, "times", ">= 30", lambda ratio: ratio >= 30.0)
+
+    short_times, long_times = alternate(repetitions, day, online(10_000))
+    yield microseconds("act + observe, H = 10,000", long_times)
+    yield ratio("H = 10,000 / H = 24", long_times, short_times, "times", "<= 1.5", lambda ratio: ratio <= 1.5)
+
+    yield from _bench_rollout(env, seed, repetitions)
+    yield from _bench_structured(seed, repetitions)
+    yield _compiling_many(seed)
+    yield from _bench_import()
+
+
+def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterator[Measurement]:
+    """Offline ACRL training against an eager PyTorch loop of the same update, batch 50.
+
+    PyTorch trains one policy, on as many threads as suit it best.
+
+    Args:
+        seed: Of the synthetic episodes; the first one of the weights.
+        repetitions: Passes measured after the first, and rounds of 25 PyTorch updates.
+        episodes: Synthetic episodes of a pass.
+    """
+    import torch
+
+    from tether.bench.torch_yardstick import torch_updates
+
+    env = Carbon()
+    data = synthetic_carbon(seed, episodes)
+    certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
+    series = [data[name] for name in env.series]
+    rivals: dict[int, list[float]] = {}
+    before = torch.get_num_threads()
+    for threads in sorted({1, before}):
+        torch.set_num_threads(threads)
+        rivals[threads] = [
+            25 * 50 / torch_updates(*series, lam=2.0, b=2.0, rule="tight", updates=25, seed=seed)[0]
+            for _ in range(repetitions)
+        ]
+        yield _rate(f"eager PyTorch, {threads} thread{'s' if threads > 1 else ''}", rivals[threads])
+    torch.set_num_threads(before)
+    rival = max(rivals.values(), key=lambda rates: float(np.median(rates)))
+    five = list(range(seed, seed + 5))
+    whole = {"lams": [0.0, 2.0, 4.0, 6.0, 8.0, 10.0], "bs": [2.0, 6.0], "seeds": five}
+    for name, grid, wanted in (
+        ("1 setting, 1 seed", {"seeds": [seed]}, None),
+        ("1 setting, 5 seeds", {"seeds": five}, 30.0),
+        ("12 settings, 5 seeds", whole, 50.0),
+    ):
+        compiling, rates = _training_rates(env, data, certificate, grid, repetitions)
+        yield Measurement(f"compiling, {name}", compiling, compiling, compiling, "s")
+        yield _rate(f"tether, {name}", rates)
+        target = "" if wanted is None else f">= {wanted:g}"
+        enough = functools.partial(operator.le, wanted or 0.0)
+        yield ratio(f"ratio, {name}", rates, rival, "times", target, enough)
+    peak = output.peak_memory()
+    yield Measurement("peak memory of all of this", peak, peak, peak, "MB")
+
+
+def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
+    """One value iteration of the small carbon system on its default grid and on larger ones; rule `tight`.
+
+    Args:
+        seed: Of the thetas that are planned for.
+        repetitions: How often each grid is measured, in turns.
+    """
+    from tether.exact import planning
+    from tether.exact.carbon_mixture import CarbonMixture
+
+    example = CarbonMixture()
+    thetas = np.random.default_rng(seed).dirichlet(np.ones(example.system.dimension), size=repetitions + 1)
+    grids = [planning.Resolution(surplus=10 * factor + 1, memory=5) for factor in (1, 2, 4, 8)]
+    problems: list[planning.Problem] = []
+    measures: list[Callable[[], float]] = []
+    for resolution in grids:
+        problem = planning.prepare(example.system, example.certificate(0.25, 0.25), resolution)
+
+        def once(problem: planning.Problem = problem) -> float:
+            start = time.perf_counter()
+            planning.plan(problem, thetas[0])
+            return time.perf_counter() - start
+
+        first = once()
+        if not problems:
+            compiling = first - once()
+            yield Measurement("compiling", compiling, compiling, compiling, "s")
+        problems.append(problem)
+        measures.append(once)
+    times = alternate(repetitions, *measures)
+    for i, (problem, taken) in enumerate(zip(problems, times, strict=True)):
+        middle = float(np.median(taken))
+        target = ("< 1", middle < 1.0) if i == 0 else ("", None)
+        yield Measurement(f"plan, {problem.nodes:,} nodes", middle, min(taken), max(taken), "s", *target)
+    nodes = np.log([problem.nodes for problem in problems])
+    slopes = [float(np.polyfit(nodes, np.log(taken), 1)[0]) for taken in zip(*times, strict=True)]
+    slope = float(np.median(slopes))
+    yield Measurement(
+        "growth: power of nodes",
+        slope,
+        min(slopes),
+        max(slopes),
+        "",
+        "0.8 to 1.2",
+        0.8 <= slope <= 1.2,
+    )
+
+
+def _training_rates(
+    env: Carbon,
+    data: Episodes,
+    certificate: LipschitzCertificate,
+    grid: dict[str, Any],
+    repetitions: int,
+) -> tuple[float, list[float]]:
+    """Seconds of compilation, and episodes a second in each later pass."""
+    recipe = Recipe(passes=repetitions + 1)
+    ends = [time.perf_counter()]
+    trained = train(
+        "acrl", env, data, certificate, **grid, recipe=recipe,
+        report=lambda _passes, _history: ends.append(time.perf_counter()),
+    )  # fmt: skip
+    policies = len(trained.settings) * len(trained.seeds)
+    episodes = len(data) // recipe.batch * recipe.batch * policies
+    times = np.diff(ends)
+    return float(times[0] - np.median(times[1:])), [episodes / seconds for seconds in times[1:]]
+
+
+def _rate(what: str, rates: list[float]) -> Measurement:
+    return Measurement(what, float(np.median(rates)), min(rates), max(rates), "episodes/s")
+
+
+def _convex_program(env: Carbon, observations: Any, proposals: Any) -> Callable[[], float]:
+    """The same decision as a convex program, set up once and solved with new parameters: seconds a decision."""
+    try:
+        import cvxpy as cp
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the yardstick of this benchmark is cvxpy: pip install 'tether-rl[bench]'"
+        ) from error
+    action, prior, wish, radius = cp.Variable(), cp.Parameter(), cp.Parameter(), cp.Parameter(nonneg=True)
+    problem = cp.Problem(
+        cp.Minimize(cp.square(action - wish)), [cp.abs(action - prior) <= radius, action >= 0.0]
+    )
+    radius.value = 0.2
+
+    def once(count: int = 20) -> float:
+        start = time.perf_counter()
+        for observation, proposal in zip(observations[:count], proposals[:count], strict=True):
+            prior.value, wish.value = env.prior(observation), proposal
+            problem.solve(solver=cp.CLARABEL)
+        return (time.perf_counter() - start) / count
+
+    once(1)
+    return once
+
+
+def _bench_rollout(env: Carbon, seed: int, repetitions: int) -> Iterator[Measurement]:
+    episodes = synthetic_carbon(seed, 100_000)
+    rounds = len(episodes) * episodes.horizon
+
+    def learner(observation: Any, key: Any) -> Any:  # noqa: ARG001
+        return observation[1] + 1.0
+
+    for rule in get_args(Rule):
+        certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity, rule)
+
+        def once(certificate: LipschitzCertificate = certificate) -> float:
+            start = time.perf_counter()
+            rollout(env, learner, episodes, certificate, record="outcomes")
+            return time.perf_counter() - start
+
+        first = once()
+        (times,) = alternate(repetitions, once)
+        compiling = first - float(np.median(times))
+        yield Measurement(f"compiling, rule {rule}", compiling, compiling, compiling, "s")
+        rates = sorted(rounds / seconds / 1e6 for seconds in times)
+        middle = float(np.median(rates))
+        yield Measurement(
+            f"rounds a second, rule {rule}",
+            middle,
+            rates[0],
+            rates[-1],
+            "million",
+            ">= 5",
+            middle >= 5.0,
+        )
+
+
+def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Iterator[Measurement]:
+    """Structured certificates of the three systems, online against the Lipschitz one, and in a rollout."""
+    systems: list[tuple[Env, Episodes]] = [
+        (Carbon(), synthetic_carbon(seed, count)),
+        (Inference(), synthetic_inference(seed, count)),
+        (Cooling(), synthetic_cooling(seed, count)),
+    ]
+    for env, episodes in systems:
+        name = type(env).__name__.lower()
+        contract = env.contract(0.5, 0.5)
+        structured = Structured(contract, env.structure)
+        simple = LipschitzCertificate(contract, env.sensitivity)
+        slow, fast = alternate(
+            repetitions, *(_online(env, episodes, certificate) for certificate in (structured, simple))
+        )
+        yield ratio(
+            f"structured / Lipschitz, {name}", slow, fast, "times", "<= 20", lambda ratio: ratio <= 20.0
+        )
+
+        def learner(observation: Any, key: Any, env: Env = env) -> Any:  # noqa: ARG001
+            return 0.5 * env.prior(observation)
+
+        def once(
+            env: Env = env,
+            episodes: Episodes = episodes,
+            structured: Structured = structured,
+            learner: Any = learner,
+        ) -> float:
+            start = time.perf_counter()
+            rollout(env, learner, episodes, structured, record="outcomes")
+            return time.perf_counter() - start
+
+        once()
+        (times,) = alternate(repetitions, once)
+        rates = sorted(len(episodes) * episodes.horizon / seconds / 1e6 for seconds in times)
+        middle = float(np.median(rates))
+        met = middle >= 1.0
+        yield Measurement(
+            f"rounds a second, structured, {name}", middle, rates[0], rates[-1], "million", ">= 1", met
+        )
+
+
+def _compiling_many(seed: int) -> Measurement:
+    """Seconds until a rollout through a structure with 48 bounds is compiled and has played once."""
+
+    class Detailed(CarbonStructure):
+        """The carbon structure that looks 47 rounds ahead with the prior as its only backup."""
+
+        terms = MANY - 1
+
+        def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+            return (0,)
+
+    env = Carbon()
+    certificate = Structured(env.contract(2.0, 2.0), Detailed(**asdict(env.structure)))
+    start = time.perf_counter()
+    rollout(env, lambda observation, _: 0.5 * observation[0], synthetic_carbon(seed, 1000), certificate)
+    seconds = time.perf_counter() - start
+    return Measurement(
+        f"compiling a rollout, {MANY} bounds", seconds, seconds, seconds, "s", "<= 20", seconds <= 20.0
+    )
+
+
+def _online(env: Env, episodes: Episodes, certificate: Certificate, count: int = 10) -> Callable[[], float]:
+    """Plays some episodes through the guard, with half of the prior's action; seconds of act + observe a round."""
+
+    def once() -> float:
+        guard = Guard(certificate, env.prior, env.low, env.high, env.norm)
+        spent = 0.0
+        for i in range(count):
+            guard.reset()
+            state = env.initial()
+            for h in range(episodes.horizon):
+                drawn = {name: episodes[name][i, h] for name in env.series}
+                observation = env.observe(state, drawn)
+                proposal = 0.5 * env.prior(observation)
+                start = time.perf_counter()
+                action = guard.act(observation, proposal).action
+                spent += time.perf_counter() - start
+                state, _, cost = env.step(state, drawn, action)
+                start = time.perf_counter()
+                guard.observe(cost)
+                spent += time.perf_counter() - start
+        return spent / (count * episodes.horizon)
+
+    return once
+
+
+def _bench_import() -> Iterator[Measurement]:
+    code = (
+        "import sys, time; start = time.perf_counter(); import tether;"
+        "print(time.perf_counter() - start, 'jax' in sys.modules)"
+    )
+    answers = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
+    seconds = sorted(float(answer.stdout.split()[0]) for answer in answers)
+    middle = seconds[len(seconds) // 2]
+    yield Measurement("import tether", middle, seconds[0], seconds[-1], "s", "< 0.5", middle < 0.5)
+    loaded = float(any(answer.stdout.split()[1] == "True" for answer in answers))
+    yield Measurement("JAX loaded by it (0: no)", loaded, loaded, loaded, "", "0", loaded == 0.0)
+
+
+def alternate(repetitions: int, *measure: Callable[[], float]) -> tuple[list[float], ...]:
+    """Each measured `repetitions` times, in turns, so that a busy machine is busy for all of them."""
+    results: tuple[list[float], ...] = tuple([] for _ in measure)
+    for _ in range(repetitions):
+        for times, once in zip(results, measure, strict=True):
+            times.append(once())
+    return results
+
+
+def microseconds(what: str, times: list[float]) -> Measurement:
+    """Seconds that were measured, as microseconds."""
+    scaled = [1e6 * seconds for seconds in times]
+    return Measurement(what, float(np.median(scaled)), min(scaled), max(scaled), "µs")
+
+
+def ratio(
+    what: str, above: list[float], below: list[float], unit: str, target: str, test: Callable[[float], bool]
+) -> Measurement:
+    """Two things that were measured alternately, one over the other."""
+    ratios = [one / other for one, other in zip(above, below, strict=True)]
+    middle = float(np.median(ratios))
+    return Measurement(what, middle, min(ratios), max(ratios), unit, target, test(middle) if target else None)

@@ -1,0 +1,306 @@
+"""The command `tether limit`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import numpy as np
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tether.cli.train import Data, listed, numbers
+
+if TYPE_CHECKING:
+    from tether.certificates import Rule
+    from tether.core.contract import Contract
+    from tether.core.run import Run
+    from tether.data.episodes import Episodes
+    from tether.learn.policy import NetworkPolicy
+    from tether.paper import learners
+
+console = Console()
+PLANNED = "mpc structured forecast"
+"""What `--plan` is called in the table."""
+PLANNED_AT_ONCE = 20
+"""Episodes that are planned in one compiled call, between two reports of progress."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy under one contract."""
+
+    lam: float
+    b: float
+    policy: str
+    """`prior`, `limit`, `attained`, or the name of a policy."""
+    reward: float
+    """Mean over the episodes; for a policy with several seeds also over them."""
+    spread: float = 0.0
+    """Standard deviation over the seeds."""
+    share: float = 0.0
+    """(V - V_prior) / (V_limit - V_prior), mean over the seeds."""
+    share_spread: float = 0.0
+    """Standard deviation over the seeds."""
+    violations: float = 0.0
+    """Share of the episodes that break the promise in any round."""
+
+
+def command(
+    system: Annotated[str, typer.Argument(help="carbon or inference.")],
+    lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2,10",
+    bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "2",
+    episodes: Annotated[
+        int, typer.Option(help="Test episodes: synthetic ones, or every k-th of those in --data.", min=1)
+    ] = 200,
+    data: Data = None,
+    policies: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of `tether train`, may be given several times; policies are played through the certificate "
+            "and with the inputs they were trained with."
+        ),
+    ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Also play `mpc`: in each round the best plan for the rest of the episode with a perfect forecast and "
+            "mean disturbances, through the structured certificate.",
+        ),
+    ] = False,
+    processes: Annotated[
+        int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
+    ] = None,
+    without: Annotated[
+        str, typer.Option(help="noise: play the system without its disturbances, to see what they take.")
+    ] = "",
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for results.json and what was solved; made if not there.")
+    ] = Path("out/limit"),
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the synthetic episodes.", min=0)] = 0,
+) -> None:
+    """Show how far policies come on the way from the prior to the best that hindsight allows.
+
+    For each contract (lam, b) and episode the largest reward of any action sequence that keeps the promise, all
+    disturbances known, is found by a convex program (extra `limit`: cvxpy). A policy's *share* is (V - V_prior) /
+    (V_limit - V_prior). `limit` is an upper bound, `attained` the reward of sequences that do keep the promise: the
+    truth lies between them. What was solved is kept in OUT/solved, so that the same command only adds what is new.
+
+    `--plan` adds what planning ahead earns where the demand to come is known and its disturbances are not.
+
+    For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
+    """
+    from tether.assure.limit import hindsight_limit
+    from tether.assure.safe_sets import safe_sets
+    from tether.core import output
+    from tether.core.drawing import save
+    from tether.paper import learners
+    from tether.paper.figures import safe_sets_figure
+    from tether.paper.learners import certificate_of
+    from tether.paper.report import section_of
+    from tether.simulate.rollout import rollout
+
+    grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
+    folder = output.prepare_folder(out)
+    removed = listed(without)
+    plant = learners.load_system(
+        system, data, max(1, (3 * episodes + 1) // 2), seed, without=removed, held_out=False
+    )
+    chosen = plant.test[
+        np.linspace(0, len(plant.test) - 1, min(episodes, len(plant.test))).round().astype(int)
+    ]
+    prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
+    start = float(prior.returns.mean())
+
+    trainings = [_Trained.read(each, system, removed) for each in policies or []]
+    rows: list[Row] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        for lam, b in grid:
+            contract = plant.env.contract(lam, b, chosen.horizon)
+            task = progress.add_task(f"lam {lam:g}, b {b:g}", total=len(chosen))
+            limit = hindsight_limit(
+                plant.env,
+                chosen,
+                contract,
+                prior.costs,
+                processes=processes,
+                cache=folder / "solved",
+                report=partial(_advance, progress, task),
+            )
+            upper, attained = float(limit.upper.mean()), float(limit.attained.mean())
+            rows.append(Row(lam, b, "prior", start))
+            for trained in trainings:
+                for name, policy in trained.policies(lam, b).items():
+                    returns, rate = trained.play(plant, policy, chosen, contract, prior)
+                    shares = [limit.share(each, prior.returns) for each in returns]
+                    spread = float(returns.mean(axis=1).std())
+                    rows.append(
+                        Row(
+                            lam, b, name, float(returns.mean()), spread, float(np.mean(shares)),
+                            float(np.std(shares)), rate,
+                        )
+                    )  # fmt: skip
+            if plan:
+                task = progress.add_task(f"lam {lam:g}, b {b:g}: plan", total=len(chosen))
+                returns, rate = _plan(plant, chosen, contract, prior, partial(_advance, progress, task))
+                share = limit.share(returns, prior.returns)
+                rows.append(Row(lam, b, PLANNED, float(returns.mean()), share=share, violations=rate))
+            share = limit.share(limit.attained, prior.returns)
+            rows.append(Row(lam, b, "attained", attained, share=share))
+            rows.append(Row(lam, b, "limit", upper, share=1.0))
+    table = _table(system, len(chosen), rows)
+    console.print(table)
+    lam, b = next((each for each in grid if each[0] > 0.0), grid[0])
+    pictures = [
+        safe_sets(
+            plant.env, chosen[:1], certificate_of(kind, plant.env, plant.env.contract(lam, b, chosen.horizon))
+        )
+        for kind in get_args(learners.Kind)
+    ]
+    figure = safe_sets_figure(pictures, f"{system}, lam = {lam:g}, b = {b:g}: the first test episode")
+    save(figure, folder / "safe-sets.png")
+    save(figure, folder / "safe-sets.svg")
+    results = {
+        "system": system,
+        "episodes": len(chosen),
+        "rows": [asdict(row) for row in rows],
+        "sections": [
+            {
+                **section_of(table),
+                "image": (folder / "safe-sets.svg").read_text(encoding="utf-8"),
+                "image_text": "What a greedy learner may do in each round of one episode (shaded) and what it does, "
+                "with global Lipschitz constants and with the system's own structure. The promise is the same.",
+            }
+        ],
+        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+    }
+    output.write_json(folder / "results.json", results)
+    console.print(f"Results: {folder / 'results.json'}")
+
+
+def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
+    progress.update(task, completed=done, total=total)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A folder of `tether train`."""
+
+    folder: Path
+    certificate: learners.Kind
+    rule: Rule
+    inputs: tuple[str, ...]
+    without: tuple[str, ...]
+
+    @classmethod
+    def read(cls, folder: Path, system: str, without: Sequence[str]) -> _Trained:
+        """What its results.json says of how the policies were trained; the system must be the one of `without`."""
+        file = folder / "results.json"
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file} not found; --policies must be a folder that `tether train` wrote"
+            )
+        results = json.loads(file.read_text())
+        if results.get("system") != system or "inputs" not in results:
+            raise ValueError(f"{file} is of {results.get('system')!r}, expected a training of {system}")
+        if ("noise" in results["without"]) != ("noise" in without):
+            trained = ",".join(results["without"]) or "nothing"
+            raise ValueError(f"{file} was trained without {trained}; --without must say the same of noise")
+        known = (tuple(results[name]) for name in ("inputs", "without"))
+        return cls(folder, results["certificate"], results["rule"], *known)
+
+    def policies(self, lam: float, b: float) -> dict[str, list[NetworkPolicy]]:
+        """For each method one policy a seed, by what to call them."""
+        from tether.learn.policy import load_policy
+
+        known = ["structured"] if self.certificate == "structured" else [self.rule]
+        found: dict[str, list[NetworkPolicy]] = {}
+        for file in sorted(self.folder.glob(f"*-lam{lam:g}-b{b:g}-seed*.npz")):
+            match = re.fullmatch(r"(.+)-lam.+-b.+-seed\d+", file.stem)
+            if match:
+                found.setdefault(
+                    " ".join([match[1], *known, *self.inputs, *(f"-{each}" for each in self.without)]), []
+                ).append(load_policy(file))
+        return found
+
+    def play(
+        self,
+        plant: learners.System,
+        policies: list[NetworkPolicy],
+        test: Episodes,
+        contract: Contract,
+        prior: Run,
+    ) -> tuple[np.ndarray, float]:
+        """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
+        from tether.core.audit import audit
+        from tether.paper.learners import certificate_of, shown
+        from tether.simulate.rollout import rollout
+
+        env, (episodes,) = shown(plant.env, self.inputs, test)
+        guide = certificate_of(self.certificate, env, contract, self.rule)
+        runs = [rollout(env, policy, episodes, guide, record="outcomes") for policy in policies]
+        rates = [audit(run, prior, contract).violation_rate for run in runs]
+        return np.stack([run.returns for run in runs]), float(np.mean(rates))
+
+
+def _plan(
+    plant: learners.System,
+    test: Episodes,
+    contract: Contract,
+    prior: Run,
+    report: Callable[[int, int], None],
+) -> tuple[np.ndarray, float]:
+    """[N] returns of `tether.learn.mpc` through the guard, and the share of episodes that broke the promise."""
+    from tether.certificates import Structured
+    from tether.core.audit import audit
+    from tether.core.run import Run
+    from tether.learn.mpc import PlanningPolicy
+    from tether.paper.learners import shown
+    from tether.simulate.rollout import rollout
+
+    env, (train, episodes) = shown(plant.env, ("forecast",), plant.train, test)
+    guide = Structured(contract, env.structure)
+    policy = PlanningPolicy(env, guide, train)
+    rewards, costs = [], []
+    for first in range(0, len(episodes), PLANNED_AT_ONCE):
+        # The last ones are played several times where there are too few, so that nothing is compiled anew.
+        at_once = np.minimum(np.arange(first, first + PLANNED_AT_ONCE), len(episodes) - 1)
+        run = rollout(env, policy, episodes[at_once], guide, record="outcomes")
+        rewards.append(run.rewards)
+        costs.append(run.costs)
+        report(min(first + PLANNED_AT_ONCE, len(episodes)), len(episodes))
+    count = len(episodes)
+    whole = Run(rewards=np.concatenate(rewards)[:count], costs=np.concatenate(costs)[:count])
+    return whole.returns, audit(whole, prior, contract).violation_rate
+
+
+def _table(system: str, episodes: int, rows: list[Row]) -> Table:
+    table = Table(title=f"{system}: share of the hindsight limit, {episodes} episodes", box=SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    table.caption = "share = (V - V_prior) / (V_limit - V_prior); ± standard deviation over seeds"
+    table.add_column("policy", no_wrap=True)
+    for name in ("lam", "b", "reward", "share", "viol."):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        spread = f" ± {row.spread:.2f}" if row.spread > 0.0 else ""
+        table.add_row(
+            row.policy,
+            f"{row.lam:g}",
+            f"{row.b:g}",
+            f"{row.reward:.2f}{spread}",
+            f"{row.share:.3f}" + (f" ± {row.share_spread:.3f}" if row.share_spread > 0.0 else ""),
+            f"{row.violations:.0%}",
+        )
+    return table

@@ -1,0 +1,1 @@
+"""The promise: contract, guard, audit and monitor. NumPy only; nothing above this layer is imported."""

@@ -1,0 +1,291 @@
+"""Did the promise hold? The prior replayed on the same draws, compared round by round in float64.
+
+A *tie* is a cost above its bound by no more than round-off. Ties exist because two programs that compute the same costs
+differ in the last digits: at lam = b = 0, where the guard plays the prior, there is nothing else. What a tie may be is
+told by the prior's costs of that episode up to that round and by the contract, never by the audited policy's costs, by
+other episodes or by later rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tether.core.contract import Contract
+from tether.core.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNITS = 64.0
+"""Units of round-off of the bound that are a tie, for costs that are floating-point numbers. The same costs, computed
+by NumPy and by a compiled program, were seen to differ by up to 63 units (the systems of `tether attack`, 1 to 400
+rounds: carbon in float64 and float32, cooling in float64); by two compiled programs, by up to 28. These are the largest
+that were seen, not a proof: a plant that cancels more differs by more."""
+EXACT = 2.0**53
+"""From here on float64 leaves out whole numbers."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The verdict on a batch of episodes; `print` it, or save its `figure`."""
+
+    contract: Contract
+    cumulative_costs: NDArray[np.float64]
+    """[N, H] J_h of the audited policy; NaN from a cost on that is not finite."""
+    bounds: NDArray[np.float64]
+    """[N, H] (1 + lam) J_h(prior) + h b."""
+    ties: NDArray[np.float64]
+    """[N, H] how far a cost may be above its bound and count as equal to it, cost units, never negative: `tie_share` of
+    the bound, for the coarser type of the two costs. (Where the prior has negative costs, their sizes count.)"""
+    uncertified_from: NDArray[np.integer] | None = None
+    """[N] the round, counted from 1, from which on the promise was not certified, because the guard saw an assumption
+    breached in it; H + 1 if it was certified in every round. None if no guard told."""
+
+    @property
+    def margins(self) -> NDArray[np.float64]:
+        """[N, H] bound minus cost: negative where the cost is above it, -inf from a cost on that is not finite."""
+        with np.errstate(over="ignore"):
+            return np.asarray(margin(self.bounds, self.cumulative_costs, np))
+
+    @cached_property
+    def violations(self) -> NDArray[np.bool_]:
+        """[N, H] where the promise is broken: the margin is not a number, or below 0 by more than the tie."""
+        return ~(self.margins >= -self.ties)
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """[N, H] where the promise was certified; nowhere if no guard told."""
+        count, horizon = self.cumulative_costs.shape
+        if self.uncertified_from is None:
+            return np.zeros((count, horizon), dtype=np.bool_)
+        return np.arange(1, horizon + 1) < self.uncertified_from[:, None]
+
+    @property
+    def violation_rate(self) -> float:
+        """Share of the episodes in which the promise is broken in at least one round."""
+        return float(np.mean(np.any(self.violations, axis=1)))
+
+    @property
+    def worst_margin(self) -> float:
+        """Smallest margin over all rounds of all episodes, cost units: how near the costs came to their bounds.
+
+        Negative if a cost was above its bound, which where the promise `holds` is a tie; -inf if a cost was not finite.
+        """
+        return float(np.min(self.margins))
+
+    @property
+    def first_breach(self) -> tuple[int, int] | None:
+        """(episode, round) of the first violation, the round counted from 1; None if there is none."""
+        places = np.argwhere(self.violations)
+        return None if len(places) == 0 else (int(places[0, 0]), int(places[0, 1]) + 1)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise held in every round of every episode."""
+        return self.first_breach is None
+
+    def __str__(self) -> str:
+        count, horizon = self.cumulative_costs.shape
+        contract = self.contract
+        lines = [
+            f"Promise: J_h <= (1 + {contract.lam:g}) J_h(prior) + {contract.b:g} h",
+            f"Checked: {count} episodes of {horizon} rounds",
+            f"Verdict: {'KEPT in every round' if self.holds else 'BROKEN'}",
+            f"  episodes in violation   {np.any(self.violations, axis=1).sum()} of {count} ({self.violation_rate:.2%})",
+            f"  worst margin            {self.worst_margin:.6g} (bound minus cost, cost units{self._tie_text()})",
+            f"  mean cost at the end    {np.mean(self.cumulative_costs[:, -1]):.6g}, "
+            f"bound {np.mean(self.bounds[:, -1]):.6g}",
+            f"  worst cost at the end   {np.max(self.cumulative_costs[:, -1]):.6g}",
+        ]
+        if self.uncertified_from is not None:
+            lines.append(f"  certified               {self._certified_text()}")
+        if self.first_breach is not None:
+            episode, at = self.first_breach
+            lines.append(f"  first breach            episode {episode}, round {at}")
+        return "\n".join(lines)
+
+    def _tie_text(self) -> str:
+        return "; negative by round-off only, a tie" if self.holds and self.worst_margin < 0.0 else ""
+
+    def _certified_text(self) -> str:
+        """From which round on the promise is no longer certified, and whether it was broken before that."""
+        count, horizon = self.cumulative_costs.shape
+        assert self.uncertified_from is not None
+        stopped = self.uncertified_from[self.uncertified_from <= horizon]
+        if len(stopped) == 0:
+            return "in every round"
+        broken = int(np.sum(np.any(self.violations & self.certified, axis=1)))
+        rounds = (
+            f"{np.min(stopped)}"
+            if np.min(stopped) == np.max(stopped)
+            else f"{np.min(stopped)} to {np.max(stopped)}"
+        )
+        return (
+            f"not from round {rounds} on in {len(stopped)} of {count} episodes, where an assumption was breached; "
+            f"violations before that in {broken}"
+        )
+
+    def figure(self, path: str | Path | None = None) -> Figure:
+        """Cumulative cost as a share of its bound over the rounds: the median, the spread, and the worst episode.
+
+        Args:
+            path: Where to save it (.png, .svg or .pdf); None to only return it.
+        """
+        from tether.core.drawing import audit_figure, save
+
+        figure = audit_figure(self)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+
+def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_from: Any = None) -> Audit:
+    """Check the promise of `contract` on every round of every episode.
+
+    Costs are lists or arrays of whole numbers, float32 or float64, not necessarily both of the same type. float16 and
+    bfloat16 are refused: 64 units of their round-off are 6 % and 50 % of the bound, in which a violation disappears.
+    Sums do not lose digits. A violation by more than `tie_share` of the bound, and 3 units of float64 that the audit's
+    own arithmetic may add, is always found.
+
+    A cost of the run that is not finite breaks the promise from its round on. One of the prior, or a bound beyond the
+    range of float64, is an error: there is nothing to compare with, "kept" would be a guess, and "broken" would blame
+    the policy for a fault of the replay.
+
+    A plant may be less exact than its type: it may compute small costs as differences of large numbers. What you allow
+    for that is `b`: audit with a contract whose `b` is larger by it, in units of cost a round.
+
+    Args:
+        run: The policy's `Run`, or its costs [N, H].
+        prior: The prior's `Run` on the same episodes, or its costs [N, H].
+        contract: The promise.
+        uncertified_from: [N] `Guard.uncertified_from` after each episode, where costs were collected online; that of
+            the `Run` if None.
+
+    Example:
+        >>> contract = Contract(lam=0.0, b=1.0, horizon=3)
+        >>> verdict = audit(run=[[2.0, 2.0, 2.0]], prior=[[1.0, 1.0, 0.5]], contract=contract)
+        >>> verdict.holds, verdict.first_breach, verdict.worst_margin
+        (False, (0, 3), -0.5)
+    """
+    costs, prior_costs = _costs("run", run, contract), _costs("prior", prior, contract)
+    if costs.shape != prior_costs.shape:
+        raise ValueError(
+            f"run and prior must be the same episodes, got costs {costs.shape} and {prior_costs.shape}"
+        )
+    bounds, magnitudes = _bounds(prior_costs, contract)
+    ties = max(tie_share(costs.dtype), tie_share(prior_costs.dtype)) * magnitudes
+    told = getattr(run, "uncertified_from", None) if uncertified_from is None else uncertified_from
+    if told is not None:
+        told = np.asarray(told)
+        if told.shape != (len(costs),) or not np.issubdtype(told.dtype, np.integer) or np.any(told < 1):
+            raise ValueError(
+                f"uncertified_from must hold a round, counted from 1, for each of {len(costs)} episodes, got {told!r}"
+            )
+    return Audit(contract, _running_sums(costs), bounds, ties, told)
+
+
+def tie_share(dtype: Any) -> float:
+    """The share of a bound by which a cost may exceed it and count as equal, for costs that came in this type.
+
+    `UNITS` units of round-off for floating-point numbers: 1.4e-14 for float64, 7.6e-6 for float32. Whole numbers have
+    none; left is that of the bound itself, 2 units of float64 (lam and b are rounded, multiplied and added).
+    """
+    own = float(np.finfo(np.float64).eps)
+    kind = np.dtype(dtype)
+    return 2.0 * own if kind.kind in "iu" else UNITS * max(float(np.finfo(kind).eps), own)
+
+
+def margin(bounds: Any, costs: Any, xp: Any) -> Any:
+    """Bound minus cumulative cost; -inf where the cost is not finite, which no bound allows."""
+    return xp.where(xp.isfinite(costs), bounds - costs, -xp.inf)
+
+
+def _costs(name: str, run: Any, contract: Contract) -> NDArray[Any]:
+    """[N, H] the costs in the type in which they came, or why they cannot be audited."""
+    given = getattr(run, "costs", run)
+    expected = f"{name} must hold costs [N, {contract.horizon}] with N >= 1"
+    try:
+        costs = np.asarray(given)
+    except ValueError as error:
+        raise ValueError(f"{expected}, the same number of rounds in each episode: {error}") from error
+    if costs.dtype.kind not in "iuf" or costs.dtype == np.float16:
+        raise TypeError(
+            f"{expected}, whole numbers, float32 or float64, got {costs.dtype}. Hand over the costs as the plant "
+            "computes them: digits that were rounded away do not come back by a conversion"
+        )
+    if costs.ndim != 2 or len(costs) == 0 or costs.shape[1] != contract.horizon:
+        raise ValueError(f"{expected}, got shape {costs.shape}")
+    if costs.dtype.kind in "iu":
+        _check_exact(name, costs)
+    return costs
+
+
+def _check_exact(name: str, costs: NDArray[np.integer]) -> None:
+    """Refuse whole numbers whose sums float64 does not hold exactly."""
+    sizes = np.abs(costs.astype(np.float64))
+    if np.max(sizes) * costs.shape[1] < EXACT:
+        return
+    inexact = np.cumsum(sizes, axis=1) >= EXACT
+    if np.any(inexact):
+        raise ValueError(
+            f"{name} adds up to 2**53 or more {_place(inexact)}, from where on float64 leaves out whole numbers: use "
+            "a larger unit of cost, or hand the costs over as float64 if their last digits do not matter"
+        )
+
+
+def _bounds(prior_costs: NDArray[Any], contract: Contract) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """[N, H] (1 + lam) J_h(prior) + h b, and the same of the absolute costs: the size of the numbers in it."""
+    unknown = ~np.isfinite(prior_costs)
+    if np.any(unknown):
+        raise ValueError(
+            f"prior must hold finite costs, got {prior_costs[unknown][0]} {_place(unknown)}: without what the prior "
+            "costs there is nothing to compare with; mend the replay, or leave the episode out of both"
+        )
+    rounds = np.arange(1, contract.horizon + 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bounds = contract.bound(_running_sums(prior_costs), rounds)
+        magnitudes = bounds
+        if np.min(prior_costs) < 0:
+            magnitudes = contract.bound(np.cumsum(np.abs(prior_costs.astype(np.float64)), axis=1), rounds)
+    beyond = ~np.isfinite(magnitudes)
+    if np.any(beyond):
+        raise ValueError(
+            f"the bound (1 + {contract.lam:g}) J_h(prior) + {contract.b:g} h is beyond the range of float64 "
+            f"{_place(beyond)}: use a larger unit of cost, or smaller lam and b"
+        )
+    return bounds, magnitudes
+
+
+def _running_sums(costs: NDArray[Any]) -> NDArray[np.float64]:
+    """[N, H] the sums of rounds 1..h, exact but for the last rounding; NaN from a cost on that is not finite.
+
+    What each addition rounds off is collected (Knuth's two-sum) and added at the end, as a plain sum would forget every
+    small cost that comes after a large one.
+    """
+    count, horizon = costs.shape
+    sums = np.empty((count, horizon))
+    together = max(1024, 2**18 // horizon)  # as many episodes at a time as the processor's cache holds
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, count, together):
+            by_round = np.array(costs[first : first + together].T, dtype=np.float64, order="C")  # a copy
+            total, lost = np.zeros_like(by_round[0]), np.zeros_like(by_round[0])
+            for cost in by_round:
+                added = total + cost
+                seen = added - total
+                lost += (total - (added - seen)) + (cost - seen)
+                total = added
+                np.add(total, lost, out=cost)
+            sums[first : first + together] = by_round.T
+    return sums
+
+
+def _place(found: NDArray[np.bool_]) -> str:
+    """The first place of [N, H], in words."""
+    episode, at = np.argwhere(found)[0]
+    return f"in episode {episode}, round {at + 1}"

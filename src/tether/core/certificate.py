@@ -1,0 +1,164 @@
+"""What a certificate is: the protocol that the guard, the rollout and the Gymnasium wrapper talk to.
+
+A certificate turns a contract and what is known of a system into safe actions. It has no state of its own: it is handed
+its state and returns the next one, so that one object serves any number of episodes, on floats, in NumPy or compiled.
+Nothing in the guard or in the rollout asks which class it is; one of your own is as good as those of this package.
+
+A round of the protocol, with h - 1 rounds closed before it:
+
+    state                                      what is remembered; before the first round `start(ops, zero)`
+    opened = open(state, observation, ops)     what is seen is known, the action is not
+    choice = choose(opened, proposal, prior, box, ops)
+    ... the plant plays choice.action ...
+    state  = update(state, choice.taken, Outcome(cost, ...), ops)
+
+**Fail closed.** Whatever is handed in, `choose` must return an action that keeps the promise or set `breached`; numbers
+that are not finite, or beyond `ops.limit`, must lead to a breach, never to freedom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from tether.core.contract import Contract
+from tether.core.ops import Array, Flag, Number, Ops
+from tether.core.projection import Norm
+
+Action: TypeAlias = Any
+"""A number, or [n]."""
+Observation: TypeAlias = Any
+"""Whatever the plant shows; a certificate that reads it says what it must be, [o] as a rule."""
+
+
+class Box(NamedTuple):
+    """The actions that there are, and how they are measured."""
+
+    low: Number
+    """Lower bounds, a number or [n]; minus infinity for none."""
+    high: Number
+    """Upper bounds, a number or [n]; infinity for none."""
+    norm: Norm
+    """Of a deviation from the prior's action."""
+
+
+class Outcome(NamedTuple):
+    """What is known of a round once it is over."""
+
+    cost: Number
+    """The round's cost, cost units."""
+    applied: Action | None = None
+    """What was really played, where that is not what was decided; None if it is."""
+    revealed: Mapping[str, Array] | None = None
+    """Disturbances of the round by name, where they are observed afterwards; None if they are not known."""
+    next_observation: Observation | None = None
+    """What is seen next, if it is known already."""
+    reward: Number | None = None
+    """The round's reward, if it is known."""
+    epsilon: float = 0.0
+    """Relative round-off of these numbers where they come from; that of the computation counts in any case."""
+
+
+class Choice(NamedTuple):
+    """What a certificate makes of a proposal."""
+
+    action: Action
+    """What to play."""
+    deviation: Number
+    """||action - prior||, action units."""
+    radius: Number
+    """The largest deviation that is safe; where the safe set is no ball, on the way to the proposal."""
+    margin: Number
+    """How far below its bound J_h stays at least, cost units."""
+    backup: Number
+    """Which of the certificate's `backup_names` keeps the promise from the next round on, by its place."""
+    taken: Any
+    """What `update` needs: a tuple of numbers, arrays and tuples of them."""
+    breached: Flag
+    """Whether an assumption is known to be breached, so that only the prior is played."""
+
+
+class State(Protocol):
+    """What every certificate remembers; a NamedTuple of numbers, arrays and tuples of them."""
+
+    @property
+    def rounds(self) -> Number:
+        """Number of closed rounds, h - 1."""
+
+    @property
+    def breached(self) -> Flag:
+        """Whether something contradicted the contract or the certificate; from then on only the prior is played."""
+
+    def _replace(self, **fields: Any) -> Any:
+        """A copy with other fields, as NamedTuple has it."""
+
+
+class Certificate(Protocol):
+    """What the guard, the rollout and the wrapper need; see the module for the order of calls.
+
+    For `tether.train` and grids of (lam, b) it must be a dataclass with a field `contract`; the other fields must be
+    hashable.
+    """
+
+    @property
+    def contract(self) -> Contract:
+        """The promise."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """What `features` are."""
+
+    @property
+    def backup_names(self) -> tuple[str, ...]:
+        """What may be played from any round on to keep the promise; the first is `"prior"`."""
+
+    @property
+    def revealed_names(self) -> tuple[str, ...]:
+        """Disturbances that `update` makes use of if they are revealed; () if none."""
+
+    @property
+    def online_ops(self) -> Ops:
+        """What the state is computed with online: `FLOATS` if all of it is single numbers, else `NUMPY`."""
+
+    def start(self, ops: Ops, zero: Number) -> Any:
+        """The `State` before the first round; `zero` carries the number type that later states have."""
+
+    def open(self, state: Any, observation: Observation, ops: Ops, epsilon: float = 0.0) -> Any:
+        """Begin a round with what is seen; `epsilon` is its relative round-off where it comes from."""
+
+    def choose(self, opened: Any, proposal: Action, prior: Action, box: Box, ops: Ops) -> Choice:
+        """The safe action to play instead of `proposal`, where the prior would play `prior`, inside the box."""
+
+    def backup_action(self, opened: Any, prior: Action, box: Box, ops: Ops) -> Action:
+        """What the backup that is carried plays in this round: safe whatever is proposed."""
+
+    def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops) -> Any:
+        """The state after the round in which `taken` was played."""
+
+    def features(self, opened: Any, ops: Ops) -> tuple[Number, ...]:
+        """The state as a learner can use it, in a round that was opened; one number for each of `feature_names`."""
+
+    def feature_units(self) -> tuple[float, ...]:
+        """Typical sizes of the features."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings that tell this certificate from any other, fit for JSON."""
+
+    def restore(self, state: dict[str, Any], taken: Any) -> tuple[Any, Any]:
+        """The state and the open round's `taken` (or None) that were saved as plain numbers and lists.
+
+        Raises:
+            ValueError: No episode could have led there.
+        """
+
+
+def accepted_cost(contract: Contract, cost: Number, epsilon: float, ops: Ops) -> tuple[Flag, Number]:
+    """(whether the contract allows such a cost at all, the cost to compute with).
+
+    A cost is finite, below `ops.limit`, and not below the floor by more than round-off of the type in which it came:
+    np.float32(0.7) is a cost of 0.7. What is not accepted is replaced by the floor.
+    """
+    floor = contract.cost_floor
+    rounding = 4.0 * max(epsilon, ops.epsilon(cost))
+    possible = ops.logical_and(cost >= floor * (1.0 - rounding), cost <= ops.limit(cost))
+    return possible, ops.where(possible, ops.maximum(cost, floor), floor)

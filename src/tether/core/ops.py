@@ -1,0 +1,486 @@
+"""The operations that certificates and structures are written in: one small set, three implementations.
+
+A certificate is a pure function of (state, numbers), written once. The online guard runs it on plain floats (`FLOATS`),
+because a round concerns single numbers and arrays would take ten times as long, or on NumPy arrays (`NUMPY`) where
+some of the state are arrays; a compiled rollout runs the same code on JAX arrays (`jax_ops()`). What code may call on
+the numbers that it is handed is Python's arithmetic (`+ - * / **`, comparisons, `abs`) and the methods of `Ops`; no
+`if` on values, since a compiled program has none.
+
+**Numbers that are not ordinary.** `maximum`, `minimum` and `clip` hand NaN on in all three (Python's own `max` and
+`min` do so for one order of their arguments only), and `sqrt`, `exp`, `log`, `sin` and the like give NaN or an
+infinity where Python's `math` raises. Dividing a plain float by zero, or raising one to a power that overflows, still
+raises; the guard takes any exception of a certificate for an assumption breach. A comparison with NaN is false, so
+freedom must be granted by a comparison that holds (`spent <= allowed`), never by the failure of one.
+
+**Types.** `Number`, `Flag` and `Array` say what a value *means*. A type checker sees float, bool and a NumPy array,
+which is what they are online; in a rollout they are JAX arrays that behave alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Number: TypeAlias = float
+"""One number a case: a float online, a scalar or [N] array elsewhere."""
+Flag: TypeAlias = bool
+"""One truth value a case."""
+Array: TypeAlias = NDArray[np.float64]
+"""Several numbers a case, [..., n]."""
+
+FLOAT32 = float(np.finfo(np.float32).eps)
+"""Relative round-off of float32, 1.2e-7."""
+FLOAT64 = sys.float_info.epsilon
+"""Relative round-off of float64, 2.2e-16."""
+
+Carry = TypeVar("Carry")
+Values = TypeVar("Values")
+Choice = TypeVar("Choice")
+Inputs = TypeVar("Inputs")
+
+
+class Ops(Protocol):
+    """What a certificate or a structure may call on numbers; see the module for what holds for all of them.
+
+    Example:
+        >>> FLOATS.maximum(1.0, 2.0), FLOATS.where(True, 1.0, 2.0), FLOATS.sqrt(-1.0)
+        (2.0, 1.0, nan)
+        >>> FLOATS.clip(7.0, 0.0, 5.0), FLOATS.mod(-1.0, 24.0)
+        (5.0, 23.0)
+    """
+
+    # One number a case.
+    def maximum(self, first: Number, second: Number) -> Number:
+        """The larger; NaN if either is."""
+
+    def minimum(self, first: Number, second: Number) -> Number:
+        """The smaller; NaN if either is."""
+
+    def clip(self, value: Number, low: Number, high: Number) -> Number:
+        """`value` cut to [low, high]; NaN if any of the three is."""
+
+    def where(self, condition: Flag, if_true: Choice, if_false: Choice) -> Choice:
+        """The one or the other; both are computed."""
+
+    def abs(self, value: Number) -> Number:
+        """The absolute value; `abs(value)` does the same."""
+
+    def sqrt(self, value: Number) -> Number:
+        """The square root; NaN below 0."""
+
+    def exp(self, value: Number) -> Number:
+        """The exponential."""
+
+    def expm1(self, value: Number) -> Number:
+        """The exponential minus 1, exact near 0."""
+
+    def log(self, value: Number) -> Number:
+        """The natural logarithm; minus infinity at 0, NaN below."""
+
+    def log1p(self, value: Number) -> Number:
+        """The logarithm of 1 + value, exact near 0."""
+
+    def sin(self, value: Number) -> Number:
+        """The sine, radians."""
+
+    def cos(self, value: Number) -> Number:
+        """The cosine, radians."""
+
+    def tanh(self, value: Number) -> Number:
+        """The hyperbolic tangent."""
+
+    def floor(self, value: Number) -> Number:
+        """The largest whole number that is not larger."""
+
+    def mod(self, value: Number, period: Number) -> Number:
+        """What is left after whole periods, in [0, period) for a positive period."""
+
+    def isfinite(self, value: Number) -> Flag:
+        """Whether it is neither infinite nor NaN."""
+
+    def logical_and(self, first: Flag, second: Flag) -> Flag:
+        """Whether both hold."""
+
+    def logical_or(self, first: Flag, second: Flag) -> Flag:
+        """Whether either holds."""
+
+    def logical_not(self, value: Flag) -> Flag:
+        """Whether it does not hold."""
+
+    def largest(self, values: Sequence[Number]) -> Number:
+        """The largest of several numbers; NaN if any is."""
+
+    # Several numbers a case: arrays, as in NumPy, `jax.numpy` and the array API standard. Not in `FLOATS`.
+    def asarray(self, values: Any, dtype: Any = ...) -> Any:
+        """The values as an array."""
+
+    def zeros(self, shape: int) -> Any:
+        """[n] zeros."""
+
+    def zeros_like(self, array: Any) -> Any:
+        """As many zeros."""
+
+    def arange(self, start: int, stop: int = ...) -> Any:
+        """Whole numbers from `start` up to and without `stop`, or from 0."""
+
+    def concat(self, arrays: Sequence[Any], axis: int = ...) -> Any:
+        """One after the other."""
+
+    def stack(self, arrays: Sequence[Any], axis: int = ...) -> Any:
+        """Side by side."""
+
+    def sum(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
+        """The sum over an axis."""
+
+    def max(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
+        """The largest over an axis."""
+
+    def min(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
+        """The smallest over an axis."""
+
+    def all(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
+        """Whether all hold."""
+
+    def cumulative_sum(self, array: Any, axis: int = ...) -> Any:
+        """Sums up to each entry."""
+
+    def flip(self, array: Any, axis: int = ...) -> Any:
+        """In the opposite order."""
+
+    def sort(self, array: Any, axis: int = ...) -> Any:
+        """In rising order."""
+
+    def argsort(self, array: Any, axis: int = ...) -> Any:
+        """The places of the entries in rising order."""
+
+    def take_along_axis(self, array: Any, places: Any, axis: int = ...) -> Any:
+        """The entries at these places."""
+
+    # What belongs to the kind of number.
+    def epsilon(self, value: Number | Array) -> float:
+        """Relative round-off of the type in which `value` is computed with."""
+
+    def limit(self, value: Number | Array) -> float:
+        """The largest magnitude that is computed with: its products are still far from overflow.
+
+        Its inverse is the smallest that counts: the digits of what is far below it are lost.
+        """
+
+    def loop(
+        self,
+        count: int,
+        body: Callable[[Carry], Carry],
+        carry: Carry,
+        until: Callable[[Carry], Flag],
+    ) -> Carry:
+        """`body` applied `count` times; on floats only until `until` holds. Compiled, it is compiled once."""
+
+    def at_boundary(
+        self, excess: Callable[[Inputs, Number], Number], inputs: Inputs, share: Number, inside: Flag
+    ) -> Number:
+        """The share at which excess(inputs, share) = 0, with the derivative in `inputs` that this implies.
+
+        Where it is not `inside`, or the excess does not rise there, the derivative is 0.
+        """
+
+    def fixed(self, values: Values) -> Values:
+        """The values as constants, where derivatives are taken."""
+
+
+class _Floats:
+    """Plain Python floats."""
+
+    def __reduce__(self) -> str:
+        return "FLOATS"  # there is one: a copy is the same object
+
+    @staticmethod
+    def maximum(first: Number, second: Number) -> Number:
+        return first if first >= second or first != first else second
+
+    @staticmethod
+    def minimum(first: Number, second: Number) -> Number:
+        return first if first <= second or first != first else second
+
+    @staticmethod
+    def clip(value: Number, low: Number, high: Number) -> Number:
+        return value if low <= value <= high else _Floats.minimum(_Floats.maximum(value, low), high)
+
+    @staticmethod
+    def where(condition: Flag, if_true: Choice, if_false: Choice) -> Choice:
+        return if_true if condition else if_false
+
+    abs = staticmethod(abs)
+    tanh = staticmethod(math.tanh)
+    isfinite = staticmethod(math.isfinite)
+
+    @staticmethod
+    def sqrt(value: Number) -> Number:
+        return math.sqrt(value) if value >= 0.0 else math.nan
+
+    @staticmethod
+    def sin(value: Number) -> Number:
+        return math.sin(value) if math.isfinite(value) else math.nan
+
+    @staticmethod
+    def cos(value: Number) -> Number:
+        return math.cos(value) if math.isfinite(value) else math.nan
+
+    @staticmethod
+    def exp(value: Number) -> Number:
+        try:
+            return math.exp(value)
+        except OverflowError:
+            return math.inf
+
+    @staticmethod
+    def expm1(value: Number) -> Number:
+        try:
+            return math.expm1(value)
+        except OverflowError:
+            return math.inf
+
+    @staticmethod
+    def log(value: Number) -> Number:
+        return math.log(value) if value > 0.0 else -math.inf if value == 0.0 else math.nan
+
+    @staticmethod
+    def log1p(value: Number) -> Number:
+        return math.log1p(value) if value > -1.0 else -math.inf if value == -1.0 else math.nan
+
+    @staticmethod
+    def floor(value: Number) -> Number:
+        return float(math.floor(value)) if math.isfinite(value) else value
+
+    @staticmethod
+    def mod(value: Number, period: Number) -> Number:
+        return value % period if math.isfinite(value) else math.nan
+
+    @staticmethod
+    def logical_and(first: Flag, second: Flag) -> Flag:
+        return first and second
+
+    @staticmethod
+    def logical_or(first: Flag, second: Flag) -> Flag:
+        return first or second
+
+    @staticmethod
+    def logical_not(value: Flag) -> Flag:
+        return not value
+
+    @staticmethod
+    def largest(values: Sequence[Number]) -> Number:
+        total = sum(values)
+        # Python's max keeps a NaN only where it comes first; a sum has one wherever it is.
+        return max(values) if total == total else _largest(values)
+
+    @staticmethod
+    def epsilon(value: Number | Array) -> float:  # noqa: ARG004
+        return FLOAT64
+
+    @staticmethod
+    def limit(value: Number | Array) -> float:  # noqa: ARG004
+        return _LIMIT64
+
+    @staticmethod
+    def loop(
+        count: int, body: Callable[[Carry], Carry], carry: Carry, until: Callable[[Carry], Flag]
+    ) -> Carry:
+        for _ in range(count):
+            carry = body(carry)
+            if until(carry):
+                break
+        return carry
+
+    @staticmethod
+    def at_boundary(
+        excess: Callable[[Inputs, Number], Number],  # noqa: ARG004
+        inputs: Inputs,  # noqa: ARG004
+        share: Number,
+        inside: Flag,  # noqa: ARG004
+    ) -> Number:
+        return share
+
+    @staticmethod
+    def fixed(values: Values) -> Values:
+        return values
+
+
+def _largest(values: Sequence[Number]) -> Number:
+    """The largest, or NaN if one is; infinities of both signs add up to NaN, so that a sum alone does not tell."""
+    return math.nan if any(value != value for value in values) else max(values)
+
+
+class _Arrays:
+    """The functions of an array namespace, NumPy or JAX, under the names of `Ops`."""
+
+    def __init__(self, namespace: ModuleType) -> None:
+        self._namespace = namespace
+
+    def __reduce__(self) -> Any:
+        return "NUMPY"
+
+    def __getattr__(self, name: str) -> Any:
+        # Found once; after that it is an attribute like any other.
+        function = getattr(self._namespace, name)
+        setattr(self, name, function)
+        return function
+
+    def largest(self, values: Sequence[Number]) -> Number:
+        """See `Ops`."""
+        largest = values[0]
+        for value in values[1:]:
+            largest = self._namespace.maximum(largest, value)
+        return largest
+
+    def epsilon(self, value: Number | Array) -> float:
+        """See `Ops`."""
+        return round_off(value)
+
+    def limit(self, value: Number | Array) -> float:
+        """See `Ops`."""
+        return _LIMIT64 if round_off(value) <= FLOAT64 else _LIMIT32
+
+    def loop(
+        self,
+        count: int,
+        body: Callable[[Carry], Carry],
+        carry: Carry,
+        until: Callable[[Carry], Flag],  # noqa: ARG002
+    ) -> Carry:
+        """See `Ops`."""
+        return FLOATS.loop(count, body, carry, lambda _: False)
+
+    def at_boundary(
+        self,
+        excess: Callable[[Inputs, Number], Number],  # noqa: ARG002
+        inputs: Inputs,  # noqa: ARG002
+        share: Number,
+        inside: Flag,  # noqa: ARG002
+    ) -> Number:
+        """See `Ops`."""
+        return share
+
+    def fixed(self, values: Values) -> Values:
+        """See `Ops`."""
+        return values
+
+
+class _Jax(_Arrays):
+    """JAX's own ways of what a compiled program does differently."""
+
+    def __reduce__(self) -> Any:
+        return jax_ops, ()
+
+    def loop(
+        self,
+        count: int,
+        body: Callable[[Carry], Carry],
+        carry: Carry,
+        until: Callable[[Carry], Flag],  # noqa: ARG002
+    ) -> Carry:
+        """See `Ops`."""
+        import jax
+
+        looped: Carry = jax.lax.fori_loop(0, count, lambda _, each: body(each), carry)
+        return looped
+
+    def at_boundary(
+        self, excess: Callable[[Inputs, Number], Number], inputs: Inputs, share: Number, inside: Flag
+    ) -> Number:
+        """See `Ops`."""
+        import jax
+
+        where, logical_and = self._namespace.where, self._namespace.logical_and
+
+        @jax.custom_jvp
+        def unchanged(inputs: Any, share: Any, inside: Any) -> Any:  # noqa: ARG001
+            return share
+
+        @unchanged.defjvp
+        def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
+            inputs, share, inside = primals
+            short = 1e-3 * share
+            value, change = jax.jvp(lambda inputs: excess(inputs, share), (inputs,), (tangents[0],))
+            slope = value - excess(inputs, share - short)
+            usable = logical_and(inside, logical_and(slope > 0.0, short > 0.0))
+            return share, -change * where(usable, short, 0.0) / where(usable, slope, 1.0)
+
+        found: Number = unchanged(inputs, share, inside)
+        return found
+
+    def fixed(self, values: Values) -> Values:
+        """See `Ops`."""
+        import jax
+
+        constants: Values = jax.lax.stop_gradient(values)
+        return constants
+
+
+_BY_SIZE = {1: 0.25, 2: 2.0**-7, 8: FLOAT64}
+"""Round-off of a floating-point type of so many bytes, the coarsest that there is."""
+_LIMIT64 = 1e100
+_LIMIT32 = 1e15
+FLOATS = cast(Ops, _Floats())
+"""Plain floats: `Ops` without arrays."""
+NUMPY = cast(Ops, _Arrays(np))
+"""NumPy arrays."""
+
+
+_QUIET = contextlib.nullcontext()
+
+
+def quietly(ops: Ops) -> contextlib.AbstractContextManager[Any]:
+    """Without NumPy's warnings of overflow, which certificates deal with themselves; plain floats have none."""
+    return _QUIET if ops is FLOATS else np.errstate(all="ignore")
+
+
+@cache
+def jax_ops() -> Ops:
+    """JAX arrays; imports JAX."""
+    import jax.numpy
+
+    return cast(Ops, _Jax(jax.numpy))
+
+
+def namespace(value: Any) -> Any:
+    """The array namespace that `value` lives in; NumPy for plain numbers."""
+    return value.__array_namespace__() if hasattr(value, "__array_namespace__") else np
+
+
+def round_off(value: object) -> float:
+    """The relative round-off of a value's type; the coarsest of its size if it is not one of NumPy's.
+
+    Plain numbers and whole ones count as float64, which says nothing of where they came from: see `tether.Guard`.
+    """
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return FLOAT64
+    # Of the usual types, and of others by what NumPy or torch says of them.
+    whole = getattr(dtype, "kind", "") in ("i", "u", "b") or not getattr(dtype, "is_floating_point", True)
+    if whole or dtype == np.float64:
+        return FLOAT64
+    try:
+        return float(np.finfo(dtype).eps)
+    except (TypeError, ValueError):  # torch's and ml_dtypes' own types
+        return _BY_SIZE.get(getattr(dtype, "itemsize", 0), FLOAT32)
+
+
+def coarsest(value: object) -> float:
+    """The largest `round_off` of a value's parts; mappings, lists, tuples and arrays of objects are looked into."""
+    if isinstance(value, float):
+        return FLOAT64
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    elif getattr(getattr(value, "dtype", None), "kind", "") == "O":
+        value = list(cast(Any, value).flat)
+    if isinstance(value, list | tuple):
+        return max([coarsest(entry) for entry in value], default=FLOAT64)
+    return round_off(value)

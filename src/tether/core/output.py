@@ -1,0 +1,58 @@
+"""Where results go: a folder, JSON, and what a reader needs to get the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tether.core.files import complete_file
+
+
+def prepare_folder(path: str | Path) -> Path:
+    """The folder for results, made if it is not there."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; --out must be a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write_json(path: str | Path, content: Any, indent: int | None = 2) -> None:
+    """Write `content` as JSON; NumPy numbers and arrays are written as plain numbers and lists."""
+    with complete_file(path) as draft:
+        draft.write_text(
+            json.dumps(content, indent=indent, default=_plain, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """What a reader needs to get the same results: the command and the versions."""
+    packages = ("tether-rl", "numpy", "jax", "jaxlib", "equinox")
+    return {
+        "command": command,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "versions": {name: metadata.version(name) for name in packages},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")
+
+
+def peak_memory() -> float:
+    """The most memory that this process has held so far, MB; NaN on Windows, which does not tell."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return math.nan
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

@@ -1,0 +1,1 @@
+"""The paper's exact algorithm (Algorithm 2) and its theorems."""

@@ -1,1 +1,0 @@
-"""What is run, where its results go and how they look."""

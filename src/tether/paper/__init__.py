@@ -1,0 +1,1 @@
+"""The paper's evaluation: what is run, its results, figures and report."""

@@ -1,0 +1,124 @@
+"""`results.json`: what it holds, written so that it can be compared line by line, and read with clear errors.
+
+docs/results.md explains every field. `REQUIRED` is the part of it that is checked when a file is read.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tether.core.files import complete_file
+
+SCHEMA = "tether-results-1"
+"""Changes when a reader of the old files would go wrong."""
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "grid": ("lams", "bs", "seeds", "methods", "rules", "trained_rules", "modes"),
+    "training": (
+        *("recipe", "passes", "explored", "block"),
+        *("learning_rate", "schedule", "batch", "steps", "width"),
+    ),
+    "data": ("source", "origin", "train_episodes", "test_episodes", "horizon", "sha256"),
+    "prior": ("reward", "cost", "worst_cost"),
+    "bounds": ("lam", "b", "cost", "worst_cost"),
+    "scores": (
+        *("mode", "method", "rule", "lam", "b", "seed", "reward", "regret"),
+        *("cost", "worst_cost", "violation_rate", "worst_margin"),
+    ),
+    "exploration": ("mode", "method", "rule", "lam", "b", "seed", "episodes", "violation_rate"),
+    "guard": ("lam", "b", "episodes", "rows", "bound", "curves"),
+    "episodes": ("demand", "renewables", "prior_cost", "start_hour"),
+    "tracks": (
+        *("mode", "method", "rule", "lam", "b", "episode"),
+        *("action", "proposal", "prior_action", "cost", "bound"),
+    ),
+    "provenance": ("command", "python", "platform", "versions"),
+}
+"""For each part the fields that it, or each row of it, must have."""
+
+SECTION = ("title", "text", "columns", "rows")
+"""Fields of a further table."""
+
+
+def write_results(path: str | Path, results: dict[str, Any]) -> None:
+    """Write `results.json`: a part on a line, and a row on a line in the parts that are lists."""
+    parts = []
+    for key, value in results.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            rows = ",\n  ".join(json.dumps(row, allow_nan=False) for row in value)
+            parts.append(f"{json.dumps(key)}: [\n  {rows}\n ]")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}")
+    with complete_file(path) as draft:
+        draft.write_text("{\n " + ",\n ".join(parts) + "\n}\n", encoding="utf-8")
+
+
+def read_results(path: str | Path) -> dict[str, Any]:
+    """Read and check a `results.json` of `tether reproduce carbon` or `inference`."""
+    file = Path(path)
+    content = _read(file)
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        found = content.get("schema") if isinstance(content, dict) else type(content).__name__
+        raise ValueError(
+            f"{file}: schema must be {SCHEMA!r} (of `tether reproduce carbon` or `inference`), got {found!r}"
+        )
+    for part, fields in REQUIRED.items():
+        if part not in content:
+            raise ValueError(f"{file}: the part {part!r} is missing")
+        rows = content[part] if isinstance(content[part], list) else [content[part]]
+        for i, row in enumerate(rows):
+            _check(file, f"{part}[{i}]", row, fields)
+    return content
+
+
+class Found(NamedTuple):
+    """What a folder holds."""
+
+    studies: dict[Path, dict[str, Any]]
+    """Contents of the `results.json` of `tether reproduce carbon` and `inference`, by file."""
+    sections: list[dict[str, Any]]
+    """Tables that other commands left for the report."""
+
+
+def find_results(folder: str | Path) -> Found:
+    """The results in a folder: its own `results.json`, or those of the folders in it.
+
+    Of a `results.json` that another command wrote, such as `tether reproduce theory`, only the part `sections` is taken
+    if it has one: tables with `title`, `text`, `columns` and `rows`.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is not a folder; give one that `tether reproduce` wrote")
+    if (root / "results.json").exists():
+        return Found({root / "results.json": read_results(root / "results.json")}, [])
+    studies, sections = {}, []
+    for file in sorted(root.glob("*/results.json")):
+        content = _read(file)
+        if isinstance(content, dict) and content.get("schema") == SCHEMA:
+            studies[file] = read_results(file)
+        elif isinstance(content, dict):
+            sections += content.get("sections", [])
+    if not studies:
+        raise FileNotFoundError(
+            f"no results.json of a system in {root} or in the folders in it; `tether reproduce carbon` makes one"
+        )
+    for i, section in enumerate(sections):
+        _check(root, f"sections[{i}]", section, SECTION)
+    return Found(studies, sections)
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{file} not found; `tether reproduce carbon` makes one") from None
+    except ValueError as error:
+        raise ValueError(f"{file} is not readable JSON: {error}") from error
+
+
+def _check(file: Path, place: str, row: Any, fields: tuple[str, ...]) -> None:
+    missing = [name for name in fields if not isinstance(row, dict) or name not in row]
+    if missing:
+        raise ValueError(f"{file}: {place} has no {', '.join(missing)}")

@@ -1,0 +1,1 @@
+"""Episodes in bulk: the compiled rollout, and one NumPy loop for everything that runs eagerly."""

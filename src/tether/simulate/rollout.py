@@ -1,0 +1,186 @@
+"""Compiled, batched episodes: any policy, with or without the guard in the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tether.core import validate
+from tether.core.certificate import Box, Certificate, Outcome
+from tether.core.ops import jax_ops
+from tether.core.projection import length
+from tether.core.run import Run
+from tether.data.episodes import Episodes
+from tether.simulate.trees import as_tree
+from tether.systems.base import Env
+
+Policy = Callable[..., Any]
+Precision = Literal["float64", "float32"]
+Record = Literal["all", "outcomes"]
+_OUTCOMES = ("rewards", "costs")
+_TRANSITIONS = (*_OUTCOMES, "actions", "states", "next_states")
+
+
+def rollout(
+    env: Env,
+    policy: Policy,
+    episodes: Episodes,
+    certificate: Certificate | None = None,
+    *,
+    seed: int = 0,
+    precision: Precision = "float64",
+    record: Record = "all",
+) -> Run:
+    """Play every episode with `policy`, through the guard if there is a certificate.
+
+    One compiled scan over the rounds, batched over the episodes. Another policy of the same structure (an
+    `equinox.Module` with other weights), another (lam, b) or other episodes of the same shape compile nothing anew.
+
+    Args:
+        env: The system.
+        policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. To a policy with a true
+            attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` is
+            called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`.
+        episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
+        certificate: The guard's certificate; None to play unguarded (actions are clipped to the box). What its
+            `revealed_names` asks for is revealed after each round.
+        seed: Seed of the keys that the policy gets, a different one each round of each episode.
+        precision: Floating-point type of the computation. Audits that claim the promise use float64.
+        record: `"all"` fields of the `Run`, or `"outcomes"`: rewards and costs only, for very large batches.
+
+    Example:
+        >>> import tether
+        >>> env = tether.envs.Carbon()
+        >>> episodes = tether.data.synthetic_carbon(seed=0, n=100)
+        >>> contract = env.contract(lam=1.0, b=1.0)
+        >>> certificate = tether.LipschitzCertificate(contract, env.sensitivity)
+        >>> idle = lambda observation, key: 0.0
+        >>> prior = tether.rollout(env, env.prior, episodes)
+        >>> tether.audit(tether.rollout(env, idle, episodes), prior, contract).violation_rate
+        1.0
+        >>> tether.audit(tether.rollout(env, idle, episodes, certificate), prior, contract).violation_rate
+        0.0
+    """
+    env.check(episodes)
+    if not callable(policy):
+        raise TypeError(f"policy must be callable as policy(observation, key) -> action, got {policy!r}")
+    if certificate is not None and certificate.contract.horizon != episodes.horizon:
+        raise ValueError(
+            f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
+            f"the episodes have {episodes.horizon}"
+        )
+    seed = validate.count("seed", seed, minimum=0)
+    if certificate is None and (getattr(policy, "uses_memory", False) or getattr(policy, "inside", False)):
+        raise ValueError("this policy reads the guard's memory; play it with a certificate")
+    validate.choice("precision", precision, get_args(Precision))
+    validate.choice("record", record, get_args(Record))
+    with jax.enable_x64(precision == "float64"):
+        # Rounds first, so that a round's values of all episodes lie side by side.
+        drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.drawn_names}
+        numbers = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf, dtype=precision) if eqx.is_inexact_array_like(leaf) else leaf,
+            as_tree(certificate),
+        )
+        played = play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
+        recorded = {name: np.swapaxes(np.asarray(values), 0, 1) for name, values in played.items()}
+    breached = recorded.pop("breached", None)
+    if breached is not None:
+        # A breach lasts until the end, so that the rounds without one are those before it.
+        recorded["uncertified_from"] = 1 + np.sum(~breached, axis=1)
+    return Run(**recorded)
+
+
+@eqx.filter_jit
+def play(
+    env: Env, policy: Policy, drawn: Any, certificate: Certificate | None, seed: Any, record: str
+) -> dict[str, Any]:
+    """Play the episodes `drawn`, [H, N]; what is recorded is [H, N, ...], with `"transitions"` the states too."""
+    count = jax.tree.leaves(drawn)[0].shape[1]
+    keys = jax.random.split(jax.random.key(seed), count)
+    keys_of_round: Any = jax.vmap(jax.random.fold_in, in_axes=(0, None))
+    play_round: Any = jax.vmap(lambda carry, now, key: _round(env, policy, certificate, carry, now, key))
+
+    def rounds(carry: Any, drawn_now: Any) -> tuple[Any, Any]:
+        index, inner = carry
+        inner, seen = play_round(inner, drawn_now, keys_of_round(keys, index))
+        kept = {
+            "outcomes": _OUTCOMES,
+            "transitions": _TRANSITIONS,
+            "all": seen.keys() - {"states", "next_states"},
+        }
+        return (index + 1, inner), {name: seen[name] for name in kept[record]}
+
+    zero = jnp.zeros(count)
+    memory: Any = None if certificate is None else jax.vmap(lambda z: certificate.start(jax_ops(), z))(zero)
+    state = jax.tree.map(
+        lambda number: jnp.tile(jnp.asarray(number, zero.dtype), (count, *[1] * np.ndim(number))),
+        env.initial(),
+    )
+    seen: dict[str, Any]
+    _, seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
+    return seen
+
+
+def _round(
+    env: Env, policy: Policy, certificate: Certificate | None, carry: Any, drawn: Any, key: Any
+) -> tuple[Any, dict[str, Any]]:
+    """One round of one episode."""
+    state, memory = carry
+    ops, box = jax_ops(), Box(env.low, env.high, env.norm)
+    observation = env.observation(state, drawn)
+    seen_by_policy = observation
+    opened = None if certificate is None else certificate.open(memory, observation, ops)
+    if certificate is not None and getattr(policy, "uses_memory", False):
+        seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(opened, ops))])
+    prior = _shaped(env, env.prior(observation), observation.dtype)
+
+    def reach(wish: Any) -> tuple[Any, Any]:
+        return prior, certificate.choose(opened, wish, prior, box, ops).action  # type: ignore[union-attr]
+
+    asks = (reach,) if getattr(policy, "inside", False) else ()
+    proposal = _shaped(env, policy(seen_by_policy, key, *asks), observation.dtype)
+    if certificate is None:
+        margin: Any = jnp.asarray(jnp.nan)
+        radius: Any = jnp.asarray(jnp.inf)
+        action = jnp.clip(proposal, env.low, env.high)
+        deviation = length(action - prior, env.norm, ops)
+    else:
+        choice = certificate.choose(opened, proposal, prior, box, ops)
+        action, deviation, radius = choice.action, choice.deviation, choice.radius
+        margin = jnp.where(choice.breached, jnp.nan, choice.margin)
+    before = state
+    state, reward, cost = env.step(before, drawn, action)
+    if certificate is not None:
+        revealed = {name: drawn[name] for name in certificate.revealed_names} or None
+        outcome = Outcome(cost, revealed=revealed, reward=reward)
+        memory = certificate.update(memory, choice.taken, outcome, ops)
+    seen = {
+        "rewards": reward,
+        "costs": cost,
+        "actions": action,
+        "proposals": proposal,
+        "prior_actions": prior,
+        "observations": observation,
+        "deviations": deviation,
+        "radii": radius,
+        "margins": margin,
+        "states": before,
+        "next_states": state,
+    }
+    if certificate is not None:
+        seen["breached"] = memory.breached
+    return (state, memory), seen
+
+
+def _shaped(env: Env, action: Any, dtype: Any) -> Any:
+    array = jnp.asarray(action, dtype=dtype)
+    if array.size != int(np.prod(env.action_shape)):
+        raise ValueError(
+            f"an action of {type(env).__name__} has shape {env.action_shape}, the policy returned {array.shape}"
+        )
+    return jnp.reshape(array, env.action_shape)

@@ -1,0 +1,69 @@
+"""Carbon-aware workload scheduling, the first system of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tether.systems.carbon.env import Carbon, CarbonState
+from tether.systems.carbon.reader import load_carbon
+from tether.systems.carbon.structure import CarbonStructure
+from tether.systems.carbon.synthetic import synthetic_carbon
+from tether.systems.program import Program
+from tether.systems.system import Drift, Reader, Splits, System
+
+__all__ = ["Carbon", "CarbonState", "CarbonStructure", "load_carbon", "synthetic_carbon", "system"]
+
+
+def _read(folder: Path, _seed: int) -> Splits:
+    return Splits(*(load_carbon(folder, split) for split in ("train", "test", "val")))
+
+
+def _program(env: Carbon, horizon: int) -> Program:
+    from tether.systems.carbon.limit import CarbonProgram
+
+    return CarbonProgram(env, horizon)
+
+
+def _without_noise(env: Carbon) -> Carbon:
+    # With a range of exactly 0 some slopes of the certificate are 0/0.
+    return replace(env, efficiency_noise_max=1e-3, drop_rate_max=1e-3)
+
+
+def _action_high(env: Carbon) -> float:
+    """The prior's largest action, at the largest demand and backlog; 26.25 by default."""
+    return float(env.prior([env.demand_max, 0.0, 0.0, env.backlog_max]))
+
+
+def _observation_bounds(env: Carbon, action_high: Any) -> dict[str, tuple[float, float]]:
+    return {
+        "renewables": (0.0, 100.0),
+        "last_action": (0.0, action_high),
+        "backlog": (0.0, env.backlog_max),
+    }
+
+
+system = System(
+    name="carbon",
+    title="Carbon-aware scheduling",
+    env=Carbon,
+    draw=synthetic_carbon,
+    reader=Reader(_read, origin="authors' data", help="the authors' carbon windows (.mat)"),
+    program=_program,
+    variants={
+        "drops much": lambda: Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
+        "small cap": lambda: Carbon(backlog_max=4.0, efficiency_noise_max=0.5),
+        "slow to forget": lambda: Carbon(
+            efficiency_noise_max=0.64, drop_rate_max=0.8, demand_max=60.0, backlog_max=200.0
+        ),
+    },
+    without_noise=_without_noise,
+    drifts=(
+        Drift("efficiency", "efficiency_noise", offset=lambda env: float(env.efficiency)),
+        Drift("cost", None),
+    ),
+    action_high=_action_high,
+    observation_bounds=_observation_bounds,
+)
+"""The system `carbon`."""

@@ -1,0 +1,83 @@
+"""Generated episodes of two cooled rooms: plausible, and calibrated to nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tether.core import validate
+from tether.data.episodes import Episodes
+from tether.systems.carbon.synthetic import HOURS_PER_DAY, Array, Harmonic, _above, _clock, _noise
+
+EFFECTIVENESS_MIN = 0.8
+"""Smallest share of the cooling that has effect; the largest is 1."""
+
+
+@dataclass(frozen=True)
+class Daily:
+    """A series with a daily shape, a departure from it that fades, and a soft lower bound."""
+
+    mean: float
+    shape: Harmonic
+    """Added to the mean, by the clock."""
+    std: float
+    """Standard deviation of the departure ..."""
+    hours: float
+    """... and its correlation time in hours."""
+    lowest: float
+    """Soft lower bound."""
+    softness: float
+    """How near the bound the squashing begins."""
+
+    def draw(self, rng: np.random.Generator, hours: int) -> Array:
+        """So many hours from midnight on: [T]."""
+        free = self.mean + self.shape(_clock(hours)) + self.std * _noise(rng, hours, self.hours)
+        return _above(free, self.lowest, self.softness)
+
+
+HEAT_LOADS = (
+    Daily(mean=3.0, shape=Harmonic(1.0, 15.0), std=0.6, hours=4.0, lowest=0.2, softness=0.1),
+    Daily(mean=2.5, shape=Harmonic(0.8, 2.0), std=0.6, hours=4.0, lowest=0.2, softness=0.1),
+)
+"""Heat of the racks in kWh an hour: room 1 serves users by day, room 2 runs batch jobs at night."""
+OUTSIDE = Daily(mean=27.0, shape=Harmonic(5.0, 15.0), std=2.0, hours=24.0, lowest=10.0, softness=0.5)
+"""Temperature outside in degrees Celsius: a summer."""
+PRICE = Daily(mean=0.20, shape=Harmonic(0.08, 19.0), std=0.03, hours=6.0, lowest=0.02, softness=0.01)
+"""Price of electricity per kWh: dear in the evening."""
+
+
+def synthetic_cooling(seed: int, n: int, horizon: int = 24) -> Episodes:
+    """Episodes for `tether.envs.Cooling`.
+
+    The episodes are windows that slide by one hour over a single series of n + horizon - 1 hours, while the
+    effectiveness is uniform on [0.8, 1], anew for each window, hour and room. Another n gives another series.
+
+    Args:
+        seed: At least 0; the same seed, n and horizon give the same episodes.
+        n: Number of windows, at least 1.
+        horizon: Hours in a window, at least 1.
+
+    Returns:
+        Episodes with `heat_load` [N, H, 2], `outside`, `price` and `effectiveness` [N, H, 2]; window i starts
+        at hour i mod 24 of the clock.
+
+    Example:
+        >>> episodes = synthetic_cooling(seed=0, n=48)
+        >>> episodes["heat_load"].shape, episodes["outside"].shape
+        ((48, 24, 2), (48, 24))
+    """
+    seed = validate.count("seed", seed, minimum=0)
+    n = validate.count("n", n)
+    horizon = validate.count("horizon", horizon)
+    rng = np.random.default_rng(seed)
+    hours = n + horizon - 1
+    heat_loads = [sliding_window_view(room.draw(rng, hours), horizon) for room in HEAT_LOADS]
+    series = {
+        "heat_load": np.stack(heat_loads, axis=-1),
+        "outside": sliding_window_view(OUTSIDE.draw(rng, hours), horizon),
+        "price": sliding_window_view(PRICE.draw(rng, hours), horizon),
+        "effectiveness": rng.uniform(EFFECTIVENESS_MIN, 1.0, (n, horizon, len(HEAT_LOADS))),
+    }
+    return Episodes(series, start_hours=np.arange(n) % HOURS_PER_DAY)

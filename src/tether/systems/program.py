@@ -1,0 +1,67 @@
+"""What hindsight programs share: each finds the largest reward of an episode whose disturbances are all known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tether.systems.base import Env
+
+Floats = NDArray[np.float64]
+
+TOLERANCE = 1e-5
+"""A replay keeps the promise if no cumulative cost exceeds its bound by more than this share of it."""
+
+
+class Program(Protocol):
+    """The hindsight program of a system and a horizon, made once and solved for many episodes."""
+
+    def solve(self, drawn: Mapping[str, Floats], bounds: Floats) -> tuple[float, float]:
+        """(an upper bound on the reward, the reward of actions that keep the promise or NaN).
+
+        Args:
+            drawn: All series of the episode, [H] or [H, n] each.
+            bounds: [H] what the cumulative cost of each round may be at most.
+        """
+
+
+def require_cvxpy() -> Any:
+    """cvxpy, or an error that says how to get it."""
+    try:
+        import cvxpy
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("the hindsight limit needs cvxpy: pip install 'tether-rl[limit]'") from None
+    return cvxpy
+
+
+def optimum(problem_and_actions: tuple[Any, Any]) -> tuple[float, Floats]:
+    """The optimal value and the actions [H]; NaN where the solver found none."""
+    problem, actions = problem_and_actions
+    cp = require_cvxpy()
+    with warnings.catch_warnings():
+        # The last digits may be lost in an episode; the replay measures what that does.
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        problem.solve(solver=cp.CLARABEL)
+    if problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        return np.nan, np.full(actions.shape, np.nan)
+    return float(problem.value), np.clip(actions.value, 0.0, None)
+
+
+def replay(env: Env, drawn: Mapping[str, Floats], actions: Floats) -> tuple[Floats, Floats]:
+    """[H] costs and rewards of the actions in the system itself."""
+    state, costs, rewards = env.initial(), np.empty(len(actions)), np.empty(len(actions))
+    for h, action in enumerate(actions):
+        now = {name: np.asarray(values[h]) for name, values in drawn.items()}
+        state, rewards[h], costs[h] = env.step(state, now, np.clip(action, env.low, env.high))
+    return costs, rewards
+
+
+def kept(env: Env, drawn: Mapping[str, Floats], actions: Floats, bounds: Floats) -> float:
+    """The reward of the actions in the system itself, NaN if they break the promise."""
+    costs, rewards = replay(env, drawn, actions)
+    kept = np.all(np.cumsum(costs) <= bounds * (1.0 + TOLERANCE) + TOLERANCE)
+    return float(np.sum(rewards)) if kept else np.nan

@@ -1,0 +1,140 @@
+"""What a system is to the rest of tether: its parts, and which of them may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tether.data.episodes import Episodes
+from tether.systems.base import Env
+from tether.systems.program import Program
+
+
+class Draw(Protocol):
+    """Draws synthetic episodes, the same ones for the same seed."""
+
+    def __call__(self, seed: int, n: int, horizon: int = 24) -> Episodes:
+        """`n` episodes of `horizon` rounds; a system has a default horizon of its own."""
+
+
+class Splits(NamedTuple):
+    """Episodes to learn from and to be judged by."""
+
+    train: Episodes
+    test: Episodes
+    validation: Episodes | None = None
+    """Between the two; the training episodes serve where there is none."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How to read a folder of real data."""
+
+    read: Callable[[Path, int], Splits]
+    """(folder, seed): the seed is for what has to be generated beside it."""
+    origin: str
+    """Which series are real, in words, for reports."""
+    help: str
+    """What the folder must hold, in a few words."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Numbers with which a system is trained and evaluated unless others are asked for."""
+
+    width: int = 40
+    """Neurons of each hidden layer."""
+    episodes: int = 4000
+    """Episodes that are explored online, K."""
+    learning_rate: float = 1e-3
+    """Of the recipe `paper`."""
+    lams: tuple[float, ...] = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0)
+    """Relative slacks of a full evaluation ..."""
+    quick_lams: tuple[float, ...] = (0.0, 2.0, 6.0)
+    """... and of a quick one."""
+    bs: tuple[float, ...] = (2.0, 6.0)
+    """Slacks a round, cost units."""
+    train_episodes: int = 2136
+    """Synthetic episodes to train on in a full evaluation."""
+    paper_passes: int = 60
+    """Passes over them in a full evaluation with the recipe `paper`."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A way in which the plant can leave its claims, for `tether bench monitor`."""
+
+    what: str
+    """In words."""
+    series: str | None
+    """The hidden series that falls below its claimed minimum; None if it is the cost that grows."""
+    offset: Callable[[Any], float] = lambda env: 0.0  # noqa: ARG005
+    """What to add to the series before a share of it is taken: a noise is a share of its mean and itself."""
+
+
+@dataclass(frozen=True)
+class System:
+    """A system as every command sees it. Only the first four parts are required.
+
+    A package of your own makes it known by an entry point:
+
+        [project.entry-points."tether.systems"]
+        tank = "my_package:system"
+
+    Example:
+        >>> from tether.systems import registry
+        >>> carbon = registry.find("carbon")
+        >>> carbon.env().cost_floor, len(carbon.draw(0, 5, 24))
+        (1.0, 5)
+    """
+
+    name: str
+    """As it is called on the command line and in files: lower case, no spaces."""
+    title: str
+    """As people call it."""
+    env: Callable[..., Env]
+    """Its class; with no arguments it makes the standard plant. `gymnasium.make` knows it as tether/CLASS-v0."""
+    draw: Draw
+    """Synthetic episodes."""
+    reader: Reader | None = None
+    """Real data, if there is any."""
+    program: Callable[[Any, int], Program] | None = None
+    """(env, horizon): the convex hindsight program; a generic nonlinear one is used where there is none."""
+    variants: Mapping[str, Callable[[], Env]] = field(default_factory=dict)
+    """Plants with other parameters that stress its bounds, for `tether attack`, by what is special about them."""
+    traps: Callable[[Any, dict[str, Any], np.random.Generator], None] | None = None
+    """(env, series, rng): sets traps in hostile draws [N, H], in place, where nature can do worse than extremes."""
+    without_noise: Callable[[Any], Env] | None = None
+    """The plant whose hidden series are (nearly) fixed, to measure what noise takes from a learner."""
+    defaults: Defaults = Defaults()
+    """How it is trained and evaluated."""
+    drifts: tuple[Drift, ...] = ()
+    """How it can leave its claims."""
+    action_high: Callable[[Any], Any] | None = None
+    """(env): a finite upper bound of the actions for Gymnasium, where the environment has none."""
+    observation_bounds: Callable[[Any, Any], Mapping[str, tuple[float, float]]] | None = None
+    """(env, action_high): bounds of what is observed for Gymnasium, by entry, where the environment has none."""
+
+    @property
+    def env_name(self) -> str:
+        """What the environment is called, such as Carbon: in Gymnasium its id is tether/Carbon-v0."""
+        return str(getattr(self.env, "__name__", self.name.capitalize()))
+
+    def part(self, name: str, wanted_by: str) -> Any:
+        """A part that may be missing, which is then named in the error.
+
+        Args:
+            name: Of the part.
+            wanted_by: The command or function that cannot do without it.
+        """
+        found = getattr(self, name)
+        if found is None:
+            raise ValueError(
+                f"{wanted_by} needs the part {name!r} of a system, which {self.name} does not have; "
+                f"see tether.systems.system.System.{name}"
+            )
+        return found
