@@ -131,14 +131,15 @@ def command(
     from tether.certificates import Rule
     from tether.core import output
     from tether.learn.learner import Head
-    from tether.learn.train import Method, Mode
+    from tether.learn.methods import METHODS, method_of
+    from tether.learn.train import Mode
     from tether.paper import learners
 
     start = time.perf_counter()
     validate.choice("--mode", mode, get_args(Mode))
-    chosen = [cast(Method, method) for method in listed(methods)]
+    chosen = listed(methods)
     for method in chosen:
-        validate.choice("--methods", method, get_args(Method))
+        validate.choice("--methods", method, tuple(each.name for each in METHODS))
     grid = {name: numbers(name, text) for name, text in (("--lams", lams), ("--bs", bs))}
     shown, removed = listed(inputs), listed(without)
     for each in removed:
@@ -170,8 +171,8 @@ def command(
     results: list[Result] = []
     with _Display(plant, settings, seed_list, folder / "tensorboard" if tensorboard else None) as display:
         for method in sorted(chosen, key=lambda method: method != "rl"):
-            shared = mode == "offline" and method == "rl+acd"
-            checkpoint = folder / f"{'rl' if shared else method}.{mode}.checkpoint.npz"
+            learned = method_of(method).learned_by(cast(Mode, mode))
+            checkpoint = folder / f"{learned.name}.{mode}.checkpoint.npz"
             rounds = cooked.passes if mode == "offline" else -(-cooked.episodes // cooked.batch)
             played = len(plant.train) if mode == "offline" else cooked.batch
             result = learners.run_method(
@@ -195,9 +196,11 @@ def command(
         "optimism": optimism,
         "recipe": recipe,
         "without": removed,
-        "scores": {result.training.method: [asdict(score) for score in result.scores] for result in results},
+        "scores": {
+            result.training.method.name: [asdict(score) for score in result.scores] for result in results
+        },
         "violations_in_training": {
-            result.training.method: result.training.history.violations.mean(axis=(0, 2)).tolist()
+            result.training.method.name: result.training.history.violations.mean(axis=(0, 2)).tolist()
             for result in results
             if len(result.training.history.violations)
         },
@@ -267,7 +270,7 @@ class _Display:
         """Remember what `rl` earns."""
         from tether.simulate.rollout import rollout
 
-        if result.training.method == "rl":
+        if result.training.method.name == "rl":
             setting = result.training.settings[0]
             policies = [result.training.policy(*setting, seed) for seed in self._seeds]
             runs = [
@@ -281,13 +284,16 @@ def _write_policies(folder: Path, result: Result) -> None:
     training = result.training
     if training.exploration is not None:
         explored: dict[str, Any] = training.exploration._asdict()
-        with complete_file(folder / f"{training.method}.exploration.npz") as draft, draft.open("wb") as file:
+        with (
+            complete_file(folder / f"{training.method.name}.exploration.npz") as draft,
+            draft.open("wb") as file,
+        ):
             np.savez_compressed(file, settings=training.settings, seeds=training.seeds, **explored)
-    if training.method in ("prior", "rl+acd"):
+    if training.method.name in ("prior", "rl+acd"):
         return
     for lam, b in training.settings:
         for seed in training.seeds:
-            name = f"{training.method}-lam{lam:g}-b{b:g}-seed{seed}.npz"
+            name = f"{training.method.name}-lam{lam:g}-b{b:g}-seed{seed}.npz"
             training.policy(lam, b, seed).save(folder / name)
 
 
