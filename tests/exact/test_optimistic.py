@@ -13,6 +13,7 @@ import pytest
 import tether
 from small_mixture import EXAMPLE, THETA, guarded, surface, unguarded
 from tether.exact import optimistic, planning
+from tether.exact.playing import play
 
 EPISODES = 60
 BETA = 15.0
@@ -129,7 +130,7 @@ def test_learning_never_breaks_a_promise_that_is_broken_without_the_guard(varian
     costs, prior_costs = (each.reshape(-1, 3) for each in (learning.costs, learning.prior_costs))
     assert tether.audit(costs, prior_costs, contract).holds
     draws = EXAMPLE.system.draw(theta, 0, (16, 3))
-    free = planning.play(unguarded(), planning.plan(unguarded(), theta), theta, draws)
+    free = play(unguarded(), planning.plan(unguarded(), theta), theta, draws)
     assert not tether.audit(free.run, free.prior_costs, contract).holds
 
 

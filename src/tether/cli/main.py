@@ -330,7 +330,7 @@ def reproduce_theory(
 
     from tether.certificates import Rule
     from tether.core import drawing, output
-    from tether.exact.planning import Resolution
+    from tether.exact.grid import Resolution
     from tether.paper import theory as experiment
     from tether.paper import theory_figures
     from tether.paper.report import section_of

@@ -22,15 +22,10 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from tether.core import validate
-from tether.exact.planning import (
-    Floats,
-    Problem,
-    evaluate_on_grid,
-    evaluate_policy,
-    evaluate_random,
-    iterate_values,
-    play_episode,
-)
+from tether.exact.grid import Problem, evaluate_on_grid
+from tether.exact.mixture import Floats
+from tether.exact.planning import evaluate_policy, evaluate_random, iterate_values
+from tether.exact.playing import play_episode
 
 Variant = Literal["optimistic", "certainty-equivalent", "counting", "random"]
 
@@ -181,6 +176,14 @@ def simplex_lattice(dimension: int, denominator: int) -> Floats:
     return np.asarray((np.diff(edges, axis=1) - 1.0) / denominator)
 
 
+def _finest(dimension: int, points: int) -> int:
+    """The largest denominator for which `simplex_lattice` has at most `points` points."""
+    denominator = 1
+    while dimension > 1 and math.comb(denominator + dimension, dimension - 1) <= points:
+        denominator += 1
+    return denominator
+
+
 class Surface(eqx.Module):
     """V_1 at each initial state as a function of theta, tabulated on a lattice of the simplex.
 
@@ -221,9 +224,7 @@ class Surface(eqx.Module):
 def make_surface(problem: Problem, points: int = 300) -> Surface:
     """Tabulate the value at each initial state on the finest lattice of the simplex with at most `points` points."""
     system, dimension = problem.system, problem.system.dimension
-    denominator = 1
-    while dimension > 1 and math.comb(denominator + dimension, dimension - 1) <= points:
-        denominator += 1
+    denominator = _finest(dimension, points)
     lattice = simplex_lattice(dimension, denominator)
     draws = np.random.default_rng(0).integers(len(system.transitions), size=(32, system.horizon))
     starts, ranges, features = _values_of(problem, lattice, draws)
@@ -306,9 +307,7 @@ def optimism_gap(
         points: Largest size of the lattice; it is pulled into the set, and half-way there too.
     """
     dimension = problem.system.dimension
-    denominator = 1
-    while math.comb(denominator + dimension, dimension - 1) <= points:
-        denominator += 1
+    denominator = _finest(dimension, points)
     with jax.enable_x64(True):
         centre = jnp.asarray(estimate, dtype=float)
         lattice = jnp.asarray(simplex_lattice(dimension, denominator))
@@ -398,27 +397,18 @@ def learn(
     padded = -(-episodes // piece) * piece
     draws = np.stack([problem.system.draw(true, seed, (padded, horizon)) for seed in seeds], axis=1)
     firsts = np.stack([problem.system.draw_initial(seed, (padded,)) for seed in seeds], axis=1)
-    randoms = [np.random.default_rng([1, seed]) for seed in seeds]
+    imposed = _imposed(problem, variant, seeds, padded, piece)
     pieces: list[Any] = []
     with jax.enable_x64(True):
-        # One program serves every variant: what tells them apart is data.
-        hopeful = jnp.asarray(variant in ("optimistic", "counting"))
-        numbers = (
-            jnp.asarray(true),
-            jnp.asarray(beta, dtype=float),
-            hopeful,
-            jnp.asarray(variant == "counting"),
-        )
+        # One program serves every variant: they differ in data.
+        flags = (variant in ("optimistic", "counting"), variant == "counting")
+        numbers = (jnp.asarray(true), jnp.asarray(beta, dtype=float), *map(jnp.asarray, flags))
         knowledge = _Knowledge(
             jnp.zeros((len(seeds), dimension, dimension)), jnp.zeros((len(seeds), dimension))
         )
         for begin in range(0, padded, piece):
-            now, first = (jnp.asarray(each[begin : begin + piece]) for each in (draws, firsts))
-            indices = [random.integers(problem.resolution.actions, size=now.shape[::2]) for random in randoms]
-            imposed = jnp.asarray(
-                np.stack(indices, axis=1) if variant == "random" else np.full(now.shape, -1)
-            )
-            knowledge, seen = _learn_piece(problem, surface, numbers, knowledge, (first, now, imposed))
+            now = tuple(jnp.asarray(each[begin : begin + piece]) for each in (firsts, draws, imposed))
+            knowledge, seen = _learn_piece(problem, surface, numbers, knowledge, now)
             pieces.append(jax.tree.map(np.asarray, seen))
             report(min(begin + piece, episodes))
         uniform = np.asarray(evaluate_random(problem, numbers[0]))
@@ -427,6 +417,23 @@ def learn(
     values = uniform[began] if variant == "random" else greedy_values
     spread = float(gathered.pop("spread").max())
     return Learning(variant, beta, began, values, greedy_values, largest_spread=spread, **gathered)
+
+
+def _imposed(
+    problem: Problem, variant: Variant, seeds: Sequence[int], episodes: int, piece: int
+) -> NDArray[np.int64]:
+    """[K, S, H] indices of the proposals to play: random ones of each seed, drawn piece by piece, or -1 for greedy."""
+    horizon = problem.system.horizon
+    if variant != "random":
+        return np.full((episodes, len(seeds), horizon), -1)
+    made = []
+    for seed in seeds:
+        rng = np.random.default_rng([1, seed])
+        drawn = [
+            rng.integers(problem.resolution.actions, size=(piece, horizon)) for _ in range(episodes // piece)
+        ]
+        made.append(np.concatenate(drawn))
+    return np.stack(made, axis=1)
 
 
 def _check_learning(problem: Problem, episodes: int, variant: str, beta: float) -> None:
