@@ -38,7 +38,7 @@ import equinox as eqx
 import numpy as np
 from rich.table import Table
 
-from tether.assure.verify import Constants, Search, System, claims_of, functions, refute, replay
+from tether.assure.verify import Constants, Search, Simulator, claims_of, functions, refute, replay
 from tether.assure.verify.claims import select
 from tether.core.ops import namespace
 from tether.core.projection import Norm
@@ -119,7 +119,7 @@ class Parts(eqx.Module):
         return xp.maximum(1.0 - abs(draw[:n] - self.peak) / TENT, 0.0), draw[n:]
 
 
-def exact_system(seed: int) -> tuple[System, Sensitivity, Constants, dict[str, float]]:
+def exact_system(seed: int) -> tuple[Simulator, Sensitivity, Constants, dict[str, float]]:
     """The system of a seed: (system, bounds, further constants, the exact constant of each claim by its name)."""
     rng = np.random.default_rng(seed)
     # A number, or a vector in one of two norms: three kinds, a third of the systems each.
