@@ -125,14 +125,14 @@ def exact_system(seed: int) -> tuple[Simulator, Sensitivity, Constants, dict[str
     # A number, or a vector in one of two norms: three kinds, a third of the systems each.
     n, norm = _KINDS[int(rng.integers(len(_KINDS)))]
     parts = Parts.draw(rng, n, rotated=norm == "l2" and n > 1)
-    reach = 2.0 * np.sqrt(n) * np.max(parts.g * parts.saturation)
+    widest = 2.0 * np.sqrt(n) * np.max(parts.g * parts.saturation)
     noise = parts.saturation
     system = functions(
         eqx.Partial(Parts.cost, parts),
         eqx.Partial(Parts.step, parts),
         eqx.Partial(Parts.prior, parts),
         states=(-np.ones(n), np.ones(n)),
-        actions=(-reach * np.ones(n), reach * np.ones(n)),
+        actions=(-widest * np.ones(n), widest * np.ones(n)),
         draws=(np.concatenate([np.zeros(n), -noise]), np.concatenate([np.ones(n), noise])),
         norm=norm,
         # Without the seed: systems of one kind share what is compiled.

@@ -274,7 +274,9 @@ def _axes(
             lows[0, h] = -contract.earned - past_b
             lows[2, h] = contract.earned
         future = widest * sum(totals[h:])
-        charged = bounds.carried * float(p.felt_over(highs[1, h], float(rounds - h), NUMPY)) + future
+        charged = (
+            bounds.carried * float(p.carried_deviation_over(highs[1, h], float(rounds - h), NUMPY)) + future
+        )
         highs[0, h] = min(charged, h * (contract.lam * dearest + contract.b))
         highs[2, h] = max(future, contract.earned)
     lows[2, 0] = contract.earned

@@ -268,7 +268,9 @@ def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any
 
         proposal = grid[jnp.argmax(jax.vmap(quality)(grid))]
         bounds, rest = certificate.bounds, certificate.contract.horizon - guard.rounds
-        gain = guard.surplus - bounds.carried * bounds.perturbation.felt_over(guard.memory, rest, jnp)
+        gain = guard.surplus - bounds.carried * bounds.perturbation.carried_deviation_over(
+            guard.memory, rest, jnp
+        )
         action, _, guard = guarded_decision(system, certificate, at, state, guard, proposal)
         reward = jnp.asarray(system.reward(at, state, action), dtype=float)
         arrived = next_states(system, at, state, action)[draw]

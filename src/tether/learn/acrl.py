@@ -7,8 +7,8 @@ on a grid, the algorithm is in `tether.exact.optimistic`, line by line.
     2  for each episode k                         `Blocks.advance`: `recipe.batch` episodes with one policy
     3      observe the initial state s_1          `rollout.play`
     4      g^k = argmax over the set of E[V_1]    `Model.optimistic`: the end of the set along the slope of V
-    5      value iteration with g^k               `ACRL.loss`: gradient steps on minus the value, in episodes that g^k
-                                                  imagines, through the guard
+    5      value iteration with g^k               `Method.loss`, `Learner.step`: gradient steps on minus the value, in
+                                                  episodes that g^k imagines, through the guard
     6      for each round h                       `rollout.play`
     7          play the policy through ACD        `Blocks._explore`: in the true system, in float64
     8          observe s_{h+1}                    `Model.digest`
@@ -19,11 +19,8 @@ Offline there is no model to learn (lines 4, 8 and 10): the drawn disturbances o
 
 from __future__ import annotations
 
-from typing import Any
-
 from tether.certificates import Certificate
-from tether.learn.learner import Batch, Method, Outcome, Recipe, play_batch
-from tether.learn.policy import NetworkPolicy
+from tether.learn.learner import Method
 
 
 class ACRL(Method):
@@ -34,17 +31,9 @@ class ACRL(Method):
     guarded = True
     sees_memory = True
 
-    def loss(
-        self,
-        policy: NetworkPolicy,
-        own: Any,  # noqa: ARG002
-        batch: Batch,
-        certificate: Certificate,
-        recipe: Recipe,  # noqa: ARG002
-    ) -> tuple[Any, Outcome]:
-        """Line 5: minus the mean value a round, r_h(x_h, a_h) with a_h the projection on the safe set.
+    def guard_in_training(self, certificate: Certificate) -> Certificate:
+        """Line 5 plans for r_h(x_h, a_h) with a_h the projection on the safe set: the guard is inside the rollout.
 
         The projection is part of what is differentiated, so that the policy learns what its deviations cost later.
         """
-        reward, costs = play_batch(policy, batch, certificate)
-        return -reward / certificate.contract.horizon, Outcome(reward, costs)
+        return certificate

@@ -20,9 +20,11 @@ from tether.certificates import Certificate
 from tether.core import validate
 from tether.core.audit import margin, tie_share
 from tether.core.contract import Contract
+from tether.core.run import Run
 from tether.data.episodes import Episodes
 from tether.learn.policy import NetworkPolicy
 from tether.simulate.rollout import play
+from tether.systems.base import Env
 
 Head = Literal["proposal", "inside"]
 Schedule = Literal["cosine", "constant"]
@@ -162,6 +164,10 @@ class Method:
         """What the method carries before the first step; leaves [trained settings, seeds, ...]."""
         return ()
 
+    def guard_in_training(self, certificate: Certificate) -> Certificate | None:  # noqa: ARG002
+        """The guard that the episodes of a gradient step are played through; None for none."""
+        return None
+
     def loss(
         self,
         policy: NetworkPolicy,
@@ -170,7 +176,7 @@ class Method:
         certificate: Certificate,
         recipe: Recipe,  # noqa: ARG002
     ) -> tuple[Any, Outcome]:
-        """The loss of one policy on a batch of episodes: minus the mean reward a round, unguarded.
+        """The loss of one policy on a batch of episodes: minus the mean reward a round.
 
         Args:
             policy: One policy.
@@ -179,7 +185,7 @@ class Method:
             certificate: The guard's, with the contract of this setting.
             recipe: How to train.
         """
-        reward, costs = play_batch(policy, batch, None)
+        reward, costs = play_batch(policy, batch, self.guard_in_training(certificate))
         return -reward / certificate.contract.horizon, Outcome(reward, costs)
 
     def after_step(self, own: Any, feedback: Any, recipe: Recipe) -> Any:  # noqa: ARG002
@@ -263,6 +269,20 @@ class Learner(eqx.Module):
         """Judge one policy on all validation episodes."""
         own = self.method.after_pass(state.own, state.policies, system, check, contract, self.recipe)
         return state._replace(own=own)
+
+
+class Task(NamedTuple):
+    """What is to be trained, on what; the same for both modes."""
+
+    learner: Learner
+    env: Env
+    data: Episodes
+    prior: Run
+    """The prior on the data."""
+    certificates: Any
+    """Of the trained settings, stacked, float32."""
+    seeds: list[int]
+    validation: Episodes
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from tether.certificates import Certificate
 from tether.core.contract import Contract
 from tether.core.run import Run
 from tether.data.episodes import Episodes
-from tether.learn.learner import Batch, Check, Learner, State, episodes_of, judge, series_of
+from tether.learn.learner import Batch, Check, Learner, State, Task, episodes_of, judge, series_of
 from tether.learn.shares import Share, Shares
 from tether.simulate.rollout import rollout
 from tether.systems.base import Env
@@ -48,25 +48,15 @@ class Passes:
     shares: Shares
 
     @classmethod
-    def of(
-        cls,
-        learner: Learner,
-        env: Env,
-        data: Episodes,
-        prior: Run,
-        certificates: Any,
-        judged: Any,
-        seeds: Any,
-        validation: Episodes,
-    ) -> Passes:
+    def of(cls, task: Task, judged: Any) -> Passes:
         """Of NumPy data, in float32."""
-        drawn, prior_costs = _series(env, data, prior)
+        env, validation = task.env, task.validation
         check = None
-        if learner.method.bounds_cost:
+        if task.learner.method.bounds_cost:
             check = Check(*_series(env, validation, rollout(env, env.prior, validation, record="outcomes")))
-        compiled = _Compiled(learner, env, drawn, prior_costs, check)
-        settings = len(judged.lam)
-        return cls(compiled, certificates, judged, jnp.asarray(seeds), Shares(settings, len(seeds)))
+        compiled = _Compiled(task.learner, env, *_series(env, task.data, task.prior), check)
+        shares = Shares(len(judged.lam), len(task.seeds))
+        return cls(compiled, task.certificates, judged, jnp.asarray(task.seeds), shares)
 
     def advance(self, state: State, done: int) -> tuple[State, History]:
         """One pass, after `done` of them."""

@@ -20,8 +20,7 @@ from tether.certificates import Certificate
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.run import Run
-from tether.data.episodes import Episodes
-from tether.learn.learner import Batch, Check, Learner, State, episodes_of, grid_of, series_of
+from tether.learn.learner import Batch, Check, Learner, State, Task, episodes_of, grid_of, series_of
 from tether.learn.model import Model, model_of
 from tether.learn.policy import NetworkPolicy
 from tether.learn.shares import Share, Shares
@@ -60,18 +59,9 @@ class Blocks:
     shares: Shares
 
     @classmethod
-    def of(
-        cls,
-        learner: Learner,
-        env: Env,
-        data: Episodes,
-        prior: Run,
-        contracts: list[Contract],
-        certificates: Any,
-        seeds: list[int],
-        validation: Episodes,
-    ) -> Blocks:
+    def of(cls, task: Task, contracts: list[Contract]) -> Blocks:
         """Every seed plays the data in an order of its own, and then in another one, until K episodes are played."""
+        learner, env, data, seeds = task.learner, task.env, task.data, task.seeds
         recipe = learner.recipe
         orders = []
         for seed in seeds:
@@ -82,20 +72,20 @@ class Blocks:
         log = play(env, env.prior, drawn, None, jnp.uint32(0), "transitions")
         model = model_of(env, drawn, log, recipe.episodes * data.horizon, recipe.optimism, recipe.failure)
         seen = {name: drawn[name] for name in env.visible}
-        checked = series_of(validation, env.visible if learner.method.bounds_cost else ())
+        checked = series_of(task.validation, env.visible if learner.method.bounds_cost else ())
         compiled = _Compiled(
             learner,
             env,
             model,
-            certificates,
+            task.certificates,
             seen,
             checked,
             jnp.asarray(seeds),
             jnp.asarray(np.array(orders)),
         )
-        settings = len(certificates.contract.lam)
+        settings = len(task.certificates.contract.lam)
         precise = {name: np.swapaxes(data[name], 0, 1) for name in env.drawn_names}
-        return cls(compiled, precise, prior, contracts, Shares(settings, len(seeds)))
+        return cls(compiled, precise, task.prior, contracts, Shares(settings, len(seeds)))
 
     def start(self, policies: NetworkPolicy) -> State:
         """Untrained policies [trained settings, seeds, ...] that have seen nothing."""

@@ -23,7 +23,7 @@ from tether.core.audit import audit
 from tether.core.run import Run
 from tether.data.episodes import Episodes
 from tether.learn import checkpoint as checkpoints
-from tether.learn.learner import Method, Mode, Recipe, State, learner_of
+from tether.learn.learner import Method, Mode, Recipe, State, Task, learner_of
 from tether.learn.methods import method_of
 from tether.learn.offline import History, Passes
 from tether.learn.online import Blocks, Exploration
@@ -276,18 +276,20 @@ def _prepare(
     prior = rollout(env, env.prior, data)
     once = method.trained_once(mode)
     certificates = [_with(certificate, lam, b) for lam, b in settings]
-    trained = _stack(certificates[:1] if once else certificates)
-    policies = _fresh(
-        env, prior, 1 if once else len(settings), seeds, recipe, certificate if method.sees_memory else None
-    )
     contracts = [each.contract for each in certificates]
+    guide = certificate if method.sees_memory else None
+    policies = _fresh(env, prior, 1 if once else len(settings), seeds, recipe, guide)
+    trained = _stack(certificates[:1] if once else certificates)
+    updates = {
+        "offline": recipe.passes * (len(data) // recipe.batch),
+        "online": recipe.episodes // recipe.batch * recipe.steps,
+    }
+    learner = learner_of(method, recipe, updates[mode])
+    task = Task(learner, env, data, prior, trained, seeds, validation)
     if mode == "offline":
         judged = jax.tree.map(lambda leaf: leaf[None] if once else leaf[:, None], _stack(contracts))
-        learner = learner_of(method, recipe, recipe.passes * (len(data) // recipe.batch))
-        passes = Passes.of(learner, env, data, prior, trained, judged, seeds, validation)
-        return passes, learner.start(policies), recipe.passes if method.learns else 0
-    learner = learner_of(method, recipe, recipe.episodes // recipe.batch * recipe.steps)
-    blocks = Blocks.of(learner, env, data, prior, contracts, trained, seeds, validation)
+        return Passes.of(task, judged), learner.start(policies), recipe.passes if method.learns else 0
+    blocks = Blocks.of(task, contracts)
     return blocks, blocks.start(policies), -(-recipe.episodes // recipe.batch)
 
 

@@ -246,7 +246,7 @@ def _least(system: Simulator, searched: Box) -> float:
 def p_values(p: Perturbation, count: int) -> Any:
     """[count] p(0), p(1), ...; a table that is shorter claims nothing beyond its end, so it is refused."""
     p.check_horizon(count)
-    return np.diff([float(p.reach(rounds, NUMPY)) for rounds in range(count + 1)])
+    return np.diff([float(p.sum_over(rounds, NUMPY)) for rounds in range(count + 1)])
 
 
 def select(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:

@@ -1,8 +1,8 @@
 """What a structured certificate relies on, as claims that a search can attack.
 
-At a point, the own state and the prior's are any two of the region, and the gaps are exactly those between them, which
-is the least that a structure may be told. In the first round the own plant plays any action, from then on a backup; the
-other one plays the prior throughout. `tether.assure.compare` has the bounds and how each is compared with what
+At a point, the plant's state and the prior's are any two of the region, and the gaps are exactly those between them,
+which is the least that a structure may be told. In the first round the plant plays any action, from then on a backup;
+the other one plays the prior throughout. `tether.assure.compare` has the bounds and how each is compared with what
 happens; every claim is an inequality without a constant, effect <= 0:
 
     now (PLAN)      y_1 <= T_0
