@@ -9,25 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tether.data.enrich import Forecast, augment, clock_context
 from tether.data.episodes import Episodes
-from tether.data.series import (
-    Forecast,
-    HourlySeries,
-    align,
-    augment,
-    autocorrelation,
-    build_carbon_episodes,
-    build_carbon_splits,
-    clock_context,
-    fill_gaps,
-    hourly_from_readings,
-    read_table,
-    scale_carbon,
-    split_by_date,
-    split_by_share,
-)
+from tether.data.periods import align, split_by_date, split_by_share
+from tether.data.readings import fill_gaps, hourly_from_readings
+from tether.data.series import HourlySeries, autocorrelation
 from tether.data.store import load_episodes, read_episode_file, save_episodes
+from tether.data.tables import read_table
 from tether.envs import Carbon
+from tether.systems.carbon.build import build_carbon_episodes, build_carbon_splits, scale_carbon
 
 START = datetime(2019, 1, 1, tzinfo=UTC)
 

@@ -169,12 +169,12 @@ def test_blocks_do_not_depend_on_chunks_and_next_states_are_found(tmp_path, with
         del log["next_state"]
     polars.DataFrame(log).write_csv(tmp_path / "log.csv")
     parts = {}
-    for size, block in ((500, 64), (8 << 20, 1000)):
-        blocks = list(read_blocks(tmp_path / "log.csv", block_rows=block, chunk_bytes=size)[1])
+    for size, block in ((7, 64), (1 << 16, 1000)):
+        blocks = list(read_blocks(tmp_path / "log.csv", block_rows=block, batch_rows=size)[1])
         parts[size] = [np.concatenate([each[k] for each in blocks]) for k in range(len(blocks[0]))]
     for one, other in zip(*parts.values(), strict=True):
         assert np.array_equal(one, other)
-    rows, _, _, _, _, _, _, after = parts[500]
+    rows, _, _, _, _, _, _, after = parts[7]
     assert len(rows) == (500 if with_next else 490)
     assert np.allclose(after[:, 0], linear_log(rows=500)["next_state"][rows])
 

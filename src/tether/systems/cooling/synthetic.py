@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tether.core import validate
 from tether.data.episodes import Episodes
-from tether.systems.carbon.synthetic import HOURS_PER_DAY, Array, Harmonic, _above, _clock, _noise
+from tether.data.synthesis import HOURS_PER_DAY, Daily, Harmonic
 
 EFFECTIVENESS_MIN = 0.8
 """Smallest share of the cooling that has effect; the largest is 1."""
-
-
-@dataclass(frozen=True)
-class Daily:
-    """A series with a daily shape, a departure from it that fades, and a soft lower bound."""
-
-    mean: float
-    shape: Harmonic
-    """Added to the mean, by the clock."""
-    std: float
-    """Standard deviation of the departure ..."""
-    hours: float
-    """... and its correlation time in hours."""
-    lowest: float
-    """Soft lower bound."""
-    softness: float
-    """How near the bound the squashing begins."""
-
-    def draw(self, rng: np.random.Generator, hours: int) -> Array:
-        """So many hours from midnight on: [T]."""
-        free = self.mean + self.shape(_clock(hours)) + self.std * _noise(rng, hours, self.hours)
-        return _above(free, self.lowest, self.softness)
 
 
 HEAT_LOADS = (
@@ -52,7 +28,7 @@ def synthetic_cooling(seed: int, n: int, horizon: int = 24) -> Episodes:
     """Episodes for `tether.envs.Cooling`.
 
     The episodes are windows that slide by one hour over a single series of n + horizon - 1 hours, while the
-    effectiveness is uniform on [0.8, 1], anew for each window, hour and room. Another n gives another series.
+    effectiveness is uniform on [0.8, 1], drawn for each window, hour and room. Another n gives another series.
 
     Args:
         seed: At least 0; the same seed, n and horizon give the same episodes.
