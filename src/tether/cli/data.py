@@ -19,20 +19,17 @@ from rich.table import Table
 
 from tether.core import validate
 from tether.core.output import prepare_folder, provenance, write_json
+from tether.data.chunks import csv_files
+from tether.data.enrich import Forecast
 from tether.data.episodes import Episodes
-from tether.data.series import (
-    MAX_GAP_HOURS,
-    Alignment,
-    Forecast,
-    HourlySeries,
-    autocorrelation,
-    build_carbon_episodes,
-    build_carbon_splits,
-)
+from tether.data.periods import Alignment
+from tether.data.readings import MAX_GAP_HOURS
+from tether.data.series import HourlySeries, autocorrelation
 from tether.data.sources.azure import START, load_azure
-from tether.data.sources.caiso import RENEWABLE, ZONE, csv_files, load_caiso
+from tether.data.sources.caiso import RENEWABLE, ZONE, load_caiso
 from tether.data.sources.gpu import load_bloom, load_codecarbon
 from tether.data.store import read_episode_file, save_episodes
+from tether.systems.carbon.build import build_carbon_episodes, build_carbon_splits
 from tether.systems.carbon.reader import FILES, Split, load_carbon
 
 if TYPE_CHECKING:

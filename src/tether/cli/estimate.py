@@ -24,7 +24,7 @@ from tether.core import output
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tether.estimation.estimate import Estimates
+    from tether.estimation.estimates import Estimates
 
 console = Console()
 SLOPES = ("immediate", "carried", "L_c_prior", "L_c_state", "L_f_action", "L_f_state", "L_pi")
@@ -274,14 +274,14 @@ GUARD = ("immediate", "carried", "p", "cost_floor")
 
 def judge(seed: int, rows: int) -> Judged:
     """Estimate the constants of the system of a seed from `rows` logged rounds, and compare."""
-    from tether.estimation import known_systems as known
+    from tether.estimation import known_plants as known
     from tether.estimation.estimate import estimate
 
-    system = known.make_system(seed)
+    system = known.make_plant(seed)
     episodes = rows // known.ROUNDS
     found = estimate(known.play(system, episodes, seed), seed=seed)
     truth = known.find_truth(system, episodes, 10_000_000 + seed)
-    numbers = {name: found._needed(name) for name in (*SLOPES, "cost_floor", "rho")}
+    numbers = {name: found.needed(name) for name in (*SLOPES, "cost_floor", "rho")}
     p = found.scale * numbers["rho"] ** np.arange(known.LAGS + 1)
     felt = np.concatenate([[numbers["immediate"]], numbers["carried"] * p[:-1]])
     depth = truth.mean_cost - truth.cost_floor
@@ -289,10 +289,10 @@ def judge(seed: int, rows: int) -> Judged:
     ratios |= {
         "p": float(p.sum() / truth.p.sum()),
         "cost_floor": (truth.mean_cost - numbers["cost_floor"]) / depth,
-        "felt": float(felt.sum() / truth.felt.sum()),
+        "felt": float(felt.sum() / truth.cost_response.sum()),
     }
     sound = {name: ratios[name] >= 1.0 for name in (*SLOPES, "cost_floor")}
-    sound |= {"p": bool(np.all(p >= truth.p)), "felt": bool(np.all(felt >= truth.felt))}
+    sound |= {"p": bool(np.all(p >= truth.p)), "felt": bool(np.all(felt >= truth.cost_response))}
     exact = {name: getattr(truth, name) for name in (*SLOPES, "cost_floor", "mean_cost")}
     return Judged(
         seed=seed,
@@ -300,7 +300,7 @@ def judge(seed: int, rows: int) -> Judged:
         actions=len(system.r),
         ratios=ratios,
         sound=sound,
-        truth=exact | {"p": truth.p, "felt": truth.felt},
+        truth=exact | {"p": truth.p, "felt": truth.cost_response},
         recommended=numbers | {"scale": found.scale},
         warnings=list(found.warnings),
     )
@@ -376,7 +376,7 @@ def reproduce_command(
     """Judge `tether estimate` on systems whose constants are known exactly.
 
     Scalar and vector systems, drawn from the seed, with additive and multiplicative noise
-    (`tether.estimation.known_systems` says how, and what the truth is). Aims: recommended constants not below the
+    (`tether.estimation.known_plants` says how, and what the truth is). Aims: recommended constants not below the
     truth in 19 of 20 systems, and at most twice the truth in the median. Some minutes. Writes `results.json` and
     `known.png`.
     """
@@ -455,7 +455,7 @@ def bench_command(
         polars.scan_csv(text).sink_parquet(text.with_suffix(".parquet"))
         for file in (text, text.with_suffix(".parquet")):
             program = (
-                "import json,sys,time; from tether.estimation import estimate; "
+                "import json,sys,time; from tether.estimation.estimate import estimate; "
                 "from tether.core.output import peak_memory; begin=time.perf_counter(); "
                 "found=estimate(sys.argv[1]); "
                 "print(json.dumps([found.rows, time.perf_counter()-begin, peak_memory()]))"
