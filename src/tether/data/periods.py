@@ -12,6 +12,8 @@ from tether.core import validate
 from tether.data.series import HOUR, HourlySeries
 
 Alignment = Literal["overlap", "hour-of-year"]
+Borders = tuple[date, date] | Sequence[float]
+"""The days on which validation and test begin, or three shares that sum to 1."""
 SPLITS = ("train", "val", "test")
 
 
@@ -113,7 +115,7 @@ def _moment(border: date | datetime, series: HourlySeries) -> datetime:
     raise ValueError(f"{series.name} has no time zone, but the border {border.isoformat()} has one")
 
 
-def split(series: HourlySeries, borders: tuple[date, date] | Sequence[float]) -> dict[str, HourlySeries]:
+def split(series: HourlySeries, borders: Borders) -> dict[str, HourlySeries]:
     """Cut a series by two dates (`split_by_date`) or by three shares (`split_by_share`)."""
     if len(borders) == 2 and isinstance(borders[0], date) and isinstance(borders[1], date):
         return split_by_date(series, borders[0], borders[1])

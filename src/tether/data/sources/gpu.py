@@ -123,5 +123,8 @@ def _by_hour(intervals: Any) -> _Hours:
     place = hour - first
     last = np.zeros(int(upper.max()) - first + 1, dtype=np.int64)
     last[place] = row[each]
-    energy, covered = (np.bincount(place, weights, len(last)) for weights in (power[each] * overlap, overlap))
+    energy, covered = (
+        np.bincount(place, weights, len(last)).astype(np.float64)
+        for weights in (power[each] * overlap, overlap)
+    )
     return _Hours(first, energy, covered, last)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import numpy as np
 
 from tether.data.episodes import Episodes
-from tether.data.periods import SPLITS, Alignment, align, split
+from tether.data.periods import SPLITS, Alignment, Borders, align, split
 from tether.data.series import HourlySeries
 from tether.data.windows import cut_windows
 from tether.systems.carbon.synthetic import draw_noise
@@ -97,7 +95,7 @@ def build_carbon_splits(
     demand: HourlySeries,
     renewables: HourlySeries,
     seed: int,
-    borders: tuple[date, date] | Sequence[float],
+    borders: Borders,
     *,
     scale: bool = True,
     how: Alignment = "overlap",
