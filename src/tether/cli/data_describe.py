@@ -54,22 +54,8 @@ def describe(options: Options) -> None:
 
       tether data describe carbon.npz
     """
-    path, zone = options.path, options.zone
-    system, note = data_sources.system_of(path), ""
-    kind: str = system.name + " data" if system else data_sources.recognise(path)
-    if system and system.reader:
-        train, test, validation = system.reader.read(path, 0)
-        sets = {"train": train} | ({"val": validation} if validation else {}) | {"test": test}
-        parts = episode_parts(sets)
-    elif kind == "episodes":
-        content = read_episode_file(path)
-        parts, note = episode_parts(content.splits), content.provenance
-    else:
-        with data_sources.reading(path) as progress:
-            series = data_sources.load(
-                kind, path, options.max_gap_hours, zone, options.sources, progress=progress
-            )
-            parts = [_series_part(series, zone if kind == "CAISO" else None)]
+    path = options.path
+    kind, parts, note = _look_at(options)
     shell.console.print(parts_table(kind, path, parts), highlight=False)
     if note:
         shell.console.print(f"made by: {note}", highlight=False)
@@ -81,6 +67,26 @@ def describe(options: Options) -> None:
         told = [{"name": part.name, "unit": part.unit, **part.numbers} for part in parts]
         results = {"kind": kind, "path": str(path), "made_by": note, "series": told}
         shell.finish(folder, results, ["describe.png"])
+
+
+def _look_at(options: Options) -> tuple[str, list[Part], str]:
+    """What kind of data a file or folder holds, its series, and how it was made as far as it says so."""
+    path = options.path
+    system = data_sources.system_of(path)
+    if system and system.reader:
+        train, test, validation = system.reader.read(path, 0)
+        sets = {"train": train} | ({"val": validation} if validation else {}) | {"test": test}
+        return f"{system.name} data", episode_parts(sets), ""
+    kind = data_sources.recognise(path)
+    if kind == "episodes":
+        content = read_episode_file(path)
+        return kind, episode_parts(content.splits), content.provenance
+    zone = options.zone
+    with data_sources.reading(path) as progress:
+        series = data_sources.load(
+            kind, path, options.max_gap_hours, zone, options.sources, progress=progress
+        )
+    return kind, [_series_part(series, zone if kind == "CAISO" else None)], ""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ Sources = Annotated[str, typer.Option(help="CAISO columns to sum, separated by c
 
 
 def system_of(path: Path) -> System | None:
-    """The installed system whose own data a folder holds, if any."""
+    """The installed system whose data a folder holds, if any."""
     for system in map(registry.find, registry.names()) if path.is_dir() else ():
         if system.reader and system.reader.recognises and system.reader.recognises(path):
             return system

@@ -13,6 +13,14 @@ CHUNK_BYTES = 8 << 20
 """Decompressed text that is read at a time."""
 
 
+def existing_file(path: str | Path) -> Path:
+    """The path of a file that is there."""
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} not found" if not file.exists() else f"{file} is not a file")
+    return file
+
+
 def csv_files(paths: str | Path | Iterable[str | Path], patterns: Sequence[str] = ("*.csv",)) -> list[Path]:
     """The files that are meant: a file, those of a folder that match a pattern, or several files."""
     if not isinstance(paths, str | Path):

@@ -16,7 +16,7 @@ from tether.data.series import HourlySeries
 
 @dataclass(frozen=True)
 class Forecast:
-    """A forecast of the next `hours` hours, issued anew in every round.
+    """A forecast of the next `hours` hours, issued in every round.
 
     The forecast that is issued in round h for lead k = 1..hours (the value of round h + k) is
     actual * (1 + error_k), not below 0, where error_k is a random walk over the leads with standard deviation
@@ -103,7 +103,7 @@ def augment(
     """More episodes of the same kind: windows drawn again, each series of each at a slightly other level.
 
     The first episodes are the given ones. Each further one is a given one, drawn at random with replacement,
-    in which every series is multiplied by its own factor 1 + noise * z, z standard normal cut at +-3. A
+    in which every series is multiplied by a factor 1 + noise * z, z standard normal cut at +-3. A
     series and its forecast (`x` and `x_forecast`) share the factor; the clock is left alone. Series that are
     `independent` of the others are those of another episode instead, unchanged.
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tether.data.chunks import open_text
+from tether.data.chunks import existing_file, open_text
 from tether.data.frames import load_polars
 
 Floats = NDArray[np.float64]
@@ -162,9 +162,7 @@ def read_blocks(
         roles = ", ".join(field.name for field in fields(Columns))
         raise ValueError(f"columns has the role {sorted(unknown)[0]!r}; roles are {roles}")
     if isinstance(logs, str | Path):
-        file = Path(logs)
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} not found" if not file.exists() else f"{file} is not a file")
+        file = existing_file(logs)
         if file.suffix == ".parquet":
             header = _parquet_header(file)
             names = Columns.named_in(header, str(file), **given)

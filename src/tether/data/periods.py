@@ -27,6 +27,7 @@ def align(*series: HourlySeries, how: Alignment = "overlap") -> tuple[HourlySeri
             date.
 
     Example:
+        >>> import numpy as np
         >>> old = HourlySeries(datetime(2016, 6, 1), np.zeros(48))
         >>> new = HourlySeries(datetime(2019, 6, 2, tzinfo=UTC), np.zeros(48))
         >>> [len(part) for part in align(new, old, how="hour-of-year")]
@@ -77,6 +78,7 @@ def split_by_date(
         test_from: Where the test part begins.
 
     Example:
+        >>> import numpy as np
         >>> year = HourlySeries(datetime(2019, 1, 1), np.zeros(24 * 365))
         >>> parts = split_by_date(year, date(2019, 7, 1), date(2019, 9, 1))
         >>> {name: len(part) // 24 for name, part in parts.items()}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+
+from tether.core import validate
+from tether.data.episodes import Episodes
 
 Array = NDArray[np.float64]
 
@@ -104,6 +109,29 @@ class RenewablesModel:
         return soft_above(free, self.lowest, self.softness)
 
 
+def checked_generator(seed: int, n: int, horizon: int) -> np.random.Generator:
+    """The random numbers of a seed, for `n` windows of `horizon` hours; all three are checked."""
+    validate.count("n", n)
+    validate.count("horizon", horizon)
+    return np.random.default_rng(validate.count("seed", seed, minimum=0))
+
+
+def sliding_episodes(series: Mapping[str, Array], drawn: Mapping[str, Array], horizon: int) -> Episodes:
+    """Episodes that are windows sliding by one hour over hourly series that begin at midnight.
+
+    Args:
+        series: For each name [T] or [T, k], with T = n + horizon - 1 for n windows.
+        drawn: What is drawn for each window separately: for each name [n, horizon] or [n, horizon, k].
+        horizon: Hours in a window.
+    """
+    windows = {
+        name: np.moveaxis(sliding_window_view(values, horizon, axis=0), -1, 1)
+        for name, values in series.items()
+    }
+    count = len(next(iter(windows.values())))
+    return Episodes({**windows, **drawn}, start_hours=np.arange(count) % HOURS_PER_DAY)
+
+
 def season_phase(rng: np.random.Generator, hours: int) -> Array:
     """Angle of the seasonal cycle in each hour [T], from a random start.
 
@@ -129,7 +157,7 @@ def fading_noise(rng: np.random.Generator, hours: int, *correlation_hours: float
     """Stationary Gaussian noise [T] of mean 0 and variance 1, white noise through a filter for each time.
 
     One exponential filter gives an AR(1) process, two an AR(2) process, which is smooth from hour to hour.
-    The weights are made to sum to 0, so that the noise returns to its mean and adds no season of its own.
+    The weights are made to sum to 0, so that the noise returns to its mean and adds no season.
     """
     kernel = np.ones(1)
     for time in correlation_hours:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tether.data.chunks import existing_file
 from tether.data.frames import load_polars
 
 Floats = NDArray[np.float64]
@@ -97,9 +98,7 @@ class Table(NamedTuple):
 
 def read_table(path: str | Path) -> Table:
     """Read a CSV file with a header; rows must have as many fields as it, blank lines are left out."""
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} not found" if not file.exists() else f"{file} is not a file")
+    file = existing_file(path)
     polars = load_polars("reading CSV files")
     first, _, rest = file.read_bytes().partition(b"\n")
     try:

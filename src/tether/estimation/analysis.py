@@ -278,12 +278,12 @@ class Analysis:
         """How far apart the prior's actions of nearest neighbours are, beside `slope`; and the steepest exact pair."""
         _, near = cKDTree(self.places).query(self.places, k=2)
         other = near[:, 1]
-        apart = np.linalg.norm(self.conditions - self.conditions[other], axis=1)
+        distance = np.linalg.norm(self.conditions - self.conditions[other], axis=1)
         moved = np.linalg.norm(self.prior - self.prior[other], axis=1)
-        told = apart > 1e-4 * float(np.linalg.norm(self.conditions.std(axis=0)))
+        told = distance > 1e-4 * float(np.linalg.norm(self.conditions.std(axis=0)))
         if not np.any(told):
             return 0.0, 0.0
-        ratios = moved[told] / apart[told]
+        ratios = moved[told] / distance[told]
         rate = float(np.median(ratios)) / slope if slope > 0.0 else 0.0
         # With context the two differ in more than the state, and their slope is not the one in the state.
         return (rate, float(ratios.max())) if not self.context.shape[1] else (0.0, 0.0)

@@ -5,7 +5,7 @@ noise. What is estimated here is the largest slope *over the region that operati
 operation `times` as long as the log; nothing is known of where the log never went.
 
 1. One pass over the log: a random sample of its rows, the lowest costs, and how a deviation shows in later rounds.
-2. `tether.estimation.local_slopes`: slopes around points of the sample, with the noise told apart.
+2. `tether.estimation.local_slopes`: slopes around points of the sample, separated from the noise.
 3. `tether.estimation.extremes`: the largest slope seen is below the largest there is; the tail is extrapolated.
 4. Each upper confidence limit times a safety factor is recommended.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tether.data.chunks import csv_files
 from tether.data.frames import load_polars
 from tether.data.readings import MAX_GAP_HOURS, hourly_from_readings
-from tether.data.series import HourlySeries, hour_to_datetime
+from tether.data.series import HourlySeries, Intake, hour_to_datetime
 from tether.data.tables import Table, Times, read_table
 
 RENEWABLE = ("solar", "wind", "small hydro", "large hydro")
@@ -95,22 +95,25 @@ def load_caiso(
     parts.sort(key=lambda part: part.seconds[0])
     if not parts:
         raise ValueError(f"{files[0]}: every reading of {', '.join(sources)} is blank")
-    ends = np.cumsum([part.rows.size for part in parts])
-
-    def place(k: int) -> str:
-        number = int(np.searchsorted(ends, k, side="right"))
-        part = parts[number]
-        return part.table.place(int(part.rows[k - ends[number]]))
-
-    seconds, values = (np.concatenate([part[k] for part in parts]) for k in (2, 3))
-    first, hourly, intake = hourly_from_readings(seconds, values, place, max_gap_hours)
-    rows, clipped = (
-        sum(numbers) for numbers in zip(*((len(p.table), p.clipped) for p in parts), strict=True)
-    )
-    intake = replace(intake, rows=rows, clipped=clipped)
+    first, hourly, intake = _hourly(parts, max_gap_hours)
     name = " + ".join(sources)
     origin = str(files[0] if len(files) == 1 else files[0].parent)
     return HourlySeries(hour_to_datetime(first, aware=True), hourly, "MW", name, origin, intake)
+
+
+def _hourly(parts: list[_Readings], max_gap_hours: float) -> tuple[int, NDArray[np.float64], Intake]:
+    """`hourly_from_readings` of several files, one after the other."""
+    starts = np.cumsum([0, *(part.rows.size for part in parts)])
+
+    def place(k: int) -> str:
+        number = int(np.searchsorted(starts, k, side="right")) - 1
+        return parts[number].table.place(int(parts[number].rows[k - starts[number]]))
+
+    seconds = np.concatenate([part.seconds for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    first, hourly, intake = hourly_from_readings(seconds, values, place, max_gap_hours)
+    rows, clipped = sum(len(part.table) for part in parts), sum(part.clipped for part in parts)
+    return first, hourly, replace(intake, rows=rows, clipped=clipped)
 
 
 def download_caiso(start: str | date, end: str | date, path: str | Path) -> Path:

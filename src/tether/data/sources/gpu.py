@@ -39,7 +39,7 @@ def load_bloom(path: str | Path, *, max_gap_hours: float = MAX_GAP_HOURS) -> Hou
         max_gap_hours: Longest gap that is bridged by a straight line; a longer one is an error.
 
     Returns:
-        Hourly mean in W, or requests an hour, on the file's own clock.
+        Hourly mean in W, or requests an hour, on the clock of the file.
     """
     table = read_table(path)
     found = [name for name in BLOOM_COLUMNS if name in table.columns]
@@ -123,8 +123,6 @@ def _by_hour(intervals: Any) -> _Hours:
     place = hour - first
     last = np.zeros(int(upper.max()) - first + 1, dtype=np.int64)
     last[place] = row[each]
-    energy, covered = (
-        np.bincount(place, weights, len(last)).astype(np.float64)
-        for weights in (power[each] * overlap, overlap)
-    )
+    energy = np.bincount(place, power[each] * overlap, len(last)).astype(np.float64)
+    covered = np.bincount(place, overlap, len(last)).astype(np.float64)
     return _Hours(first, energy, covered, last)

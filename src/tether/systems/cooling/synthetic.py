@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from tether.core import validate
 from tether.data.episodes import Episodes
-from tether.data.synthesis import HOURS_PER_DAY, Daily, Harmonic
+from tether.data.synthesis import Daily, Harmonic, checked_generator, sliding_episodes
 
 EFFECTIVENESS_MIN = 0.8
 """Smallest share of the cooling that has effect; the largest is 1."""
@@ -44,16 +42,12 @@ def synthetic_cooling(seed: int, n: int, horizon: int = 24) -> Episodes:
         >>> episodes["heat_load"].shape, episodes["outside"].shape
         ((48, 24, 2), (48, 24))
     """
-    seed = validate.count("seed", seed, minimum=0)
-    n = validate.count("n", n)
-    horizon = validate.count("horizon", horizon)
-    rng = np.random.default_rng(seed)
+    rng = checked_generator(seed, n, horizon)
     hours = n + horizon - 1
-    heat_loads = [sliding_window_view(room.draw(rng, hours), horizon) for room in HEAT_LOADS]
     series = {
-        "heat_load": np.stack(heat_loads, axis=-1),
-        "outside": sliding_window_view(OUTSIDE.draw(rng, hours), horizon),
-        "price": sliding_window_view(PRICE.draw(rng, hours), horizon),
-        "effectiveness": rng.uniform(EFFECTIVENESS_MIN, 1.0, (n, horizon, len(HEAT_LOADS))),
+        "heat_load": np.stack([room.draw(rng, hours) for room in HEAT_LOADS], axis=-1),
+        "outside": OUTSIDE.draw(rng, hours),
+        "price": PRICE.draw(rng, hours),
     }
-    return Episodes(series, start_hours=np.arange(n) % HOURS_PER_DAY)
+    drawn = {"effectiveness": rng.uniform(EFFECTIVENESS_MIN, 1.0, (n, horizon, len(HEAT_LOADS)))}
+    return sliding_episodes(series, drawn, horizon)

@@ -42,19 +42,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from tether.core import validate
 from tether.data.episodes import Episodes
 from tether.data.synthesis import (
-    HOURS_PER_DAY,
     Array,
     Harmonic,
     RenewablesModel,
+    checked_generator,
     clock_hours,
     fading_noise,
     harmonic_sum,
     season_phase,
+    sliding_episodes,
     soft_below,
 )
 
@@ -132,20 +131,15 @@ def synthetic_inference(seed: int, n: int, horizon: int = 24) -> Episodes:
         >>> bool(np.all(episodes["demand"][1:, :-1] == episodes["demand"][:-1, 1:]))  # they slide
         True
     """
-    seed = validate.count("seed", seed, minimum=0)
-    n = validate.count("n", n)
-    horizon = validate.count("horizon", horizon)
-    rng = np.random.default_rng(seed)
+    rng = checked_generator(seed, n, horizon)
     phase = season_phase(rng, n + horizon - 1)
     demand = _gpu_demand(rng, len(phase), DEMAND)
     renewables = soft_below(RENEWABLES.draw(rng, phase), RENEWABLES_HIGHEST, RENEWABLES_SOFTNESS)
-    series = {
-        "demand": sliding_window_view(demand, horizon),
-        "renewables": sliding_window_view(renewables, horizon),
+    drawn = {
         "discharge_rate": rng.uniform(DISCHARGE_RATE_MIN, 1.0, (n, horizon)),
         "charge_rate": rng.uniform(CHARGE_RATE_MIN, 1.0, (n, horizon)),
     }
-    return Episodes(series, start_hours=np.arange(n) % HOURS_PER_DAY)
+    return sliding_episodes({"demand": demand, "renewables": renewables}, drawn, horizon)
 
 
 def _gpu_demand(rng: np.random.Generator, hours: int, model: GpuDemandModel) -> Array:
