@@ -65,6 +65,8 @@ def gap_error(place: str, hours: float, limit: float) -> ValueError:
 def _mean_by_hour(
     times: NDArray[np.float64], values: NDArray[np.float64], step: float
 ) -> tuple[int, NDArray[np.float64]]:
+    # NumPy adds in the order of the readings. Polars does not: its means differ in the last digit, and with them every
+    # result that rests on them.
     hours = np.floor(times / 3600.0).astype(np.int64)
     first = int(hours[0])
     counts = np.bincount(hours - first)

@@ -108,6 +108,11 @@ class Estimates:
         return self.constants[name]
 
     @property
+    def identified(self) -> bool:
+        """Whether the log says enough to recommend a `sensitivity`."""
+        return all(self.constants[name].identified for name in NEEDED)
+
+    @property
     def perturbation(self) -> Geometric:
         """The recommended p(n) = scale * rho^n."""
         return geometric(self.needed("rho"), self.scale)
@@ -137,7 +142,6 @@ class Estimates:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, fit for JSON."""
-        identified = all(self.constants[name].identified for name in NEEDED)
         return {
             "proved": False,
             "rows": self.rows,
@@ -153,7 +157,7 @@ class Estimates:
                 "perturbation": self.perturbation.to_dict(),
                 "cost_floor": self.constants["cost_floor"].recommended,
             }
-            if identified
+            if self.identified
             else None,
             "impulse": None if self.impulse is None else self.impulse._asdict(),
             "columns": asdict(self.columns),
