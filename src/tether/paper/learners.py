@@ -14,8 +14,8 @@ from rich.table import Table
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.core import validate
 from tether.core.contract import Contract
+from tether.data.enrich import add_clock, add_forecast, augment
 from tether.data.episodes import Episodes
-from tether.data.series import add_clock, add_forecast, augment
 from tether.data.store import read_episode_file
 from tether.learn.methods import method_of
 from tether.learn.train import History, Mode, Recipe, Score, Training, evaluate, regrets, train
