@@ -63,6 +63,7 @@ bench: $(VENV)/.dev ## Measure the guard and the rollout against their yardstick
 	$(BIN)/tether bench guard --out out/bench/guard
 
 docs: $(VENV)/.docs ## Build the documentation as a site, out/docs/index.html
+	$(BIN)/python tools/import_graph.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Documentation: out/docs/index.html"
 

@@ -24,6 +24,11 @@ CONSTRAINTS = ROOT / "constraints.txt"
 NUMPY_ONLY = {"numpy", "tether-rl"}
 
 
+def say(words: str) -> None:
+    """At once, also where the output goes to a file."""
+    print(f"package: {words}", flush=True)
+
+
 class Environment:
     """A virtual environment with nothing in it but pip."""
 
@@ -81,7 +86,7 @@ def build(place: Path) -> Path:
     builder.run("python", "-m", "hatchling", "build", "-t", "wheel", "-d", str(place / "dist"), cwd=source)
     (wheel,) = (place / "dist").glob("*.whl")
     sizes = ", ".join(f"{file.suffix[1:]} {file.stat().st_size / 1e3:.0f} kB" for file in (sdist, wheel))
-    print(f"package: built from the sdist: {sizes}")
+    say(f"built from the sdist: {sizes}")
     return wheel
 
 
@@ -102,8 +107,8 @@ def check_core(wheel: Path, place: Path) -> None:
     begin = time.perf_counter()
     core.run("python", "-c", guard_loop())
     ran = time.perf_counter() - begin
-    print(
-        f"package: core installed in {seconds:.1f} s, {core.megabytes():.0f} MB ({', '.join(sorted(NUMPY_ONLY))}); "
+    say(
+        f"core installed in {seconds:.1f} s, {core.megabytes():.0f} MB ({', '.join(sorted(NUMPY_ONLY))}); "
         f"the README's guard loop runs in {ran:.2f} s"
     )
     done = subprocess.run([core.bin / "tether", "train"], capture_output=True, text=True, check=False)
@@ -118,7 +123,7 @@ def check_all(wheel: Path, place: Path) -> None:
     """The command line runs, and so do systems of other packages."""
     everything = Environment(place / "all")
     seconds = everything.install(f"{wheel}[all]")
-    print(f"package: [all] installed in {seconds:.1f} s, {everything.megabytes():.0f} MB")
+    say(f"[all] installed in {seconds:.1f} s, {everything.megabytes():.0f} MB")
     everything.run("tether", "--help")
     everything.run("tether", "reproduce", "--help")
     train(everything, "carbon")
@@ -143,7 +148,7 @@ def train(environment: Environment, system: str) -> None:
     options = [word for name, value in small.items() for word in (f"--{name}", value)]
     out = environment.folder / "out" / system
     environment.run("tether", "train", system, *options, "--out", str(out))
-    print(f"package: tether train {system} runs")
+    say(f"tether train {system} runs")
 
 
 def main() -> None:
@@ -154,7 +159,7 @@ def main() -> None:
         wheel = build(place)
         check_core(wheel, place)
         check_all(wheel, place)
-    print(f"package: all is well, {time.perf_counter() - begin:.0f} s")
+    say(f"all is well, {time.perf_counter() - begin:.0f} s")
 
 
 if __name__ == "__main__":
