@@ -3,8 +3,9 @@
 The sdist is built from the source tree, the wheel from the sdist alone. Then, in virtual environments of their own:
 
 - core: nothing but NumPy comes along; `import tether` and the README's guard loop run; size and time are printed;
-- all: `tether --help`, `tether reproduce --help` and a small training run; then the packages in `examples/`, if any:
-  each is installed beside it, and the systems that it names must be known to the command line.
+- [cli], which is what `make reproduce` needs beside [limit]: `tether --help` and a small training run;
+- [all]: every name of `tether` loads; then the packages in `examples/`, if any: each is installed beside it, and the
+  systems that it names are trained on.
 """
 
 from __future__ import annotations
@@ -120,16 +121,21 @@ def check_core(wheel: Path, place: Path) -> None:
 
 
 def check_all(wheel: Path, place: Path) -> None:
-    """The command line runs, and so do systems of other packages."""
+    """[cli] is enough for the command line, [all] for every name; systems of other packages are found."""
     everything = Environment(place / "all")
-    seconds = everything.install(f"{wheel}[all]")
-    say(f"[all] installed in {seconds:.1f} s, {everything.megabytes():.0f} MB")
+    seconds = everything.install(f"{wheel}[cli]")
+    say(f"[cli] installed in {seconds:.1f} s, {everything.megabytes():.0f} MB")
     everything.run("tether", "--help")
     everything.run("tether", "reproduce", "--help")
     train(everything, "carbon")
+    seconds = everything.install(f"{wheel}[all]")
+    say(f"[all] beside it in {seconds:.1f} s, {everything.megabytes():.0f} MB")
+    everything.run("python", "-c", "import tether; print([getattr(tether, name) for name in dir(tether)])")
     for project in sorted(ROOT.glob("examples/*/pyproject.toml")):
         everything.install(str(project.parent))
-        names = tomllib.loads(project.read_text())["project"]["entry-points"]["tether.systems"]
+        names = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"][
+            "tether.systems"
+        ]
         for name in names:
             train(everything, name)
 
