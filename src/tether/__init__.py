@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from tether.core.projection import project as project
     from tether.core.run import Run as Run
     from tether.core.sensitivity import EstimatedSensitivity as EstimatedSensitivity
-    from tether.estimation.estimate import Estimate as Estimate
-    from tether.estimation.estimate import Estimates as Estimates
     from tether.estimation.estimate import estimate
+    from tether.estimation.estimates import Estimate as Estimate
+    from tether.estimation.estimates import Estimates as Estimates
     from tether.learn.mpc import PlanningPolicy as PlanningPolicy
     from tether.learn.policy import NetworkPolicy as NetworkPolicy
     from tether.learn.policy import load_policy
@@ -90,7 +90,8 @@ _LATER = {
         "tether.core.projection": ("project",),
         "tether.core.run": ("Run",),
         "tether.core.sensitivity": ("EstimatedSensitivity",),
-        "tether.estimation.estimate": ("Estimate", "Estimates", "estimate"),
+        "tether.estimation.estimate": ("estimate",),
+        "tether.estimation.estimates": ("Estimate", "Estimates"),
         "tether.learn.mpc": ("PlanningPolicy",),
         "tether.learn.policy": ("NetworkPolicy", "load_policy"),
         "tether.learn.train": ("Recipe", "Score", "Training", "evaluate", "regrets", "train"),

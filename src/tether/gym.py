@@ -4,7 +4,9 @@ from tether.core.extras import missing
 
 try:
     from tether.adapters.episode_env import EpisodeEnv, make_env
-    from tether.adapters.guarded import Guarded, GuardedVector, policy_from_sb3
+    from tether.adapters.guarded import Guarded
+    from tether.adapters.guarded_vector import GuardedVector
+    from tether.adapters.sb3 import policy_from_sb3
 except ModuleNotFoundError as error:
     raise missing("tether.gym", error) from None
 
