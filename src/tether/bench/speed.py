@@ -17,6 +17,7 @@ from rich.table import Table
 
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.core import output
+from tether.core.extras import missing
 from tether.core.guard import Guard
 from tether.data.episodes import Episodes
 from tether.learn.train import Recipe, train
@@ -243,9 +244,7 @@ def _convex_program(env: Carbon, observations: Any, proposals: Any) -> Callable[
     try:
         import cvxpy as cp
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "the yardstick of this benchmark is cvxpy: pip install 'tether-rl[bench]'"
-        ) from error
+        raise missing("the yardstick of this benchmark", error) from None
     action, prior, wish, radius = cp.Variable(), cp.Parameter(), cp.Parameter(), cp.Parameter(nonneg=True)
     problem = cp.Problem(
         cp.Minimize(cp.square(action - wish)), [cp.abs(action - prior) <= radius, action >= 0.0]
