@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tether.systems.cooling.env import Cooling
 from tether.systems.program import Floats, kept, optimum, require_cvxpy
 
@@ -34,9 +36,9 @@ class CoolingProgram:
         a = cp.Variable((self.horizon, 2), nonneg=True)
         x = cp.Variable((self.horizon, 2))  # from the setpoint
         stay = 1.0 - env.wall - env.leak
-        passed = [[stay, env.wall], [env.wall, stay]]
+        passed = np.array([[stay, env.wall], [env.wall, stay]])
         entering = given["entering"] - cp.multiply(given["effect"], a)
-        discomfort = cp.pos(cp.abs(x) - env.band) @ list(env.discomfort)
+        discomfort = cp.pos(cp.abs(x) - env.band) @ np.array(env.discomfort)
         constraints = [
             x[0] == entering[0],
             a <= env.action_max,
