@@ -284,9 +284,7 @@ def hostile_episodes(
     return Episodes(series)
 
 
-def scripts(
-    action_shape: tuple[int, ...], shape: tuple[int, int], rng: np.random.Generator
-) -> Array:
+def scripts(action_shape: tuple[int, ...], shape: tuple[int, int], rng: np.random.Generator) -> Array:
     """[N, H, *action_shape] what hostile policies propose: a pattern of two values an episode.
 
     Of a vector all entries follow the same pattern in a third of the episodes, in another some of them the opposite
@@ -297,7 +295,9 @@ def scripts(
     for i, own in enumerate(entries[1:], start=1):
         first = entries[0]
         # What is no number has no opposite.
-        opposite = np.where(rng.uniform(size=(shape[0], 1)) < 0.5, first, np.where(first < NO_NUMBER, -first, first))
+        opposite = np.where(
+            rng.uniform(size=(shape[0], 1)) < 0.5, first, np.where(first < NO_NUMBER, -first, first)
+        )
         entries[i] = np.where(way == 0, first, np.where(way == 1, opposite, own))
     return np.stack(entries, axis=-1).reshape(*shape, *action_shape)
 

@@ -20,7 +20,6 @@ from tether.simulate.rollout import Policy, rollout
 from tether.systems import registry
 from tether.systems.base import Env
 
-
 HALVINGS = 48
 """Of the interval in which an entry of the greedy action lies."""
 DOUBLINGS = 30
@@ -34,8 +33,8 @@ class Greedy:
     """Maximises the reward of the round at hand and never thinks of what it leaves behind.
 
     The reward is that of the environment's own `step`, from the state and the series that the observation shows (see
-    `tether.systems.base.Env.shown`), with the hidden series at the middle of their limits. Each entry of the action is where its
-    derivative, by `jax.grad`, changes its sign, found by bisection: the maximum of a concave reward.
+    `tether.systems.base.Env.shown`), with the hidden series at the middle of their limits. Each entry of the action is
+    where its derivative, by `jax.grad`, changes its sign, found by bisection: the maximum of a concave reward.
     """
 
     env: Env
@@ -126,6 +125,11 @@ class Uniform(eqx.Module):
         most = None if system is None else system.defaults.random_high
         low, high = env.action_range()
         return cls(low, high if most is None else np.full(env.action_shape, most))
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """(low, high)."""
+        return self.low, self.high
 
     def __call__(self, observation: Any, key: Any) -> Any:
         """A new draw each round."""

@@ -35,7 +35,7 @@ from tether.assure.nonlinear import NonlinearProgram
 from tether.core.files import complete_file
 from tether.systems import registry
 from tether.systems.base import Env
-from tether.systems.program import Floats, Program, require_cvxpy
+from tether.systems.program import Floats, Program
 
 if TYPE_CHECKING:
     from tether.core.contract import Contract
@@ -98,16 +98,15 @@ def hindsight_limit(
     env.check(episodes)
     if program is None:
         system = registry.of_env(env)
-        program = None if system is None else system.program
-    if program is not None:
-        require_cvxpy()
+        program = NonlinearProgram if system is None or system.program is None else system.program
+    proven = program is not NonlinearProgram
     if np.shape(prior_costs) != (len(episodes), episodes.horizon):
         raise ValueError(
             f"prior_costs must be [{len(episodes)}, {episodes.horizon}], got {np.shape(prior_costs)}"
         )
     bounds = contract.bound(np.cumsum(prior_costs, axis=1), np.arange(1, episodes.horizon + 1))
     drawn = [{name: episodes[name][i] for name in env.series} for i in range(len(episodes))]
-    made = _Made(env, episodes.horizon, program or NonlinearProgram)
+    made = _Made(env, episodes.horizon, program)
     keys = [made.key(each, bound) for each, bound in zip(drawn, bounds, strict=True)]
     store = _Store(cache)
     known = store.read(keys)
@@ -115,7 +114,7 @@ def hindsight_limit(
     done = len(keys) - len(missing)
     report(done, len(keys))
     chunks = [missing[i : i + 16] for i in range(0, len(missing), 16)]
-    tasks = [(made, [(drawn[i], bounds[i]) for i in chunk]) for chunk in chunks]
+    tasks: list[Task] = [(made, [(drawn[i], bounds[i]) for i in chunk]) for chunk in chunks]
     for chunk, solved in zip(chunks, _solve_all(tasks, processes), strict=True):
         fresh = {keys[i]: pair for i, pair in zip(chunk, solved, strict=True)}
         known |= fresh
@@ -123,7 +122,7 @@ def hindsight_limit(
         done += len(chunk)
         report(done, len(keys))
     pairs = np.array([known[key] for key in keys])
-    return Limit(pairs[:, 0], pairs[:, 1], proven=program is not None)
+    return Limit(pairs[:, 0], pairs[:, 1], proven=proven)
 
 
 @dataclass(frozen=True)

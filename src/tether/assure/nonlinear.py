@@ -5,10 +5,10 @@ Where a system has no convex program of its own, the same problem is solved as i
     maximise    the episode's reward over the actions a_1, ..., a_H, by the environment's own `step`
     subject to  cost_1 + ... + cost_h <= bound_h for every h,    low <= a_h <= high,
 
-by sequential quadratic programming (SciPy's SLSQP) with the derivatives of JAX, from several starts: the prior's actions,
-which keep every promise, and actions on the way from these to the ends of the box. What comes out is replayed in the
-system itself, and drawn back towards the prior's actions where it breaks the promise by a little. The best reward that
-keeps it is *attained*. Nothing proves that no other sequence earns more: it is no upper bound.
+by sequential quadratic programming (SciPy's SLSQP) with the derivatives of JAX, from several starts: the prior's
+actions, which keep every promise, and actions on the way from these to the ends of the box. What comes out is replayed
+in the system itself, and drawn back towards the prior's actions where it breaks the promise by a little. The best reward
+that keeps it is *attained*. Nothing proves that no other sequence earns more: it is no upper bound.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class NonlinearProgram:
         width = high - low
         self.scale = np.where(width > 0.0, width, 1.0)
         """Of each number that is searched for, so that all are of the same size."""
-        box = [np.broadcast_to(np.asarray(end, dtype=np.float64), self.shape).ravel() for end in (env.low, env.high)]
+        box = [
+            np.broadcast_to(np.asarray(end, dtype=np.float64), self.shape).ravel()
+            for end in (env.low, env.high)
+        ]
         self.box = box[0] + OFF_THE_EDGE * self.scale, box[1] - OFF_THE_EDGE * self.scale
         self.ends = low, high
         self._outcome = jax.jit(self._played)
@@ -98,7 +101,8 @@ class NonlinearProgram:
         within = bounds * (1.0 - INWARD * np.sign(bounds)) / unit
 
         def finite(values: Any) -> Floats:
-            return np.nan_to_num(np.asarray(values), nan=0.0, posinf=1e12, neginf=-1e12)
+            known: Floats = np.nan_to_num(np.asarray(values), nan=0.0, posinf=1e12, neginf=-1e12)
+            return known
 
         def outcome(x: Floats) -> Floats:
             return finite(self._outcome(x, drawn))
@@ -121,7 +125,8 @@ class NonlinearProgram:
             method="SLSQP",
             options={"maxiter": STEPS, "ftol": 1e-9},
         )
-        return np.clip(np.asarray(solution.x) * self.scale, *self.box)
+        found: Floats = np.clip(np.asarray(solution.x) * self.scale, *self.box)
+        return found
 
 
 def _remembered(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:

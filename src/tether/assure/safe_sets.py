@@ -44,8 +44,9 @@ def safe_sets(env: Env, episode: Episodes, certificate: Certificate) -> SafeSets
     turns = list(eager(env, episode, policy, guard))
     name = "Lipschitz" if isinstance(certificate, LipschitzCertificate) else "structured"
     low, high = np.moveaxis(np.array(ends), 1, 0)
-    rest = ([turn.decision.prior_action for turn in turns if turn.decision], [turn.proposal for turn in turns])
-    return SafeSets(name, low, high, *map(np.array, rest), np.array([turn.action for turn in turns]))
+    prior = np.array([turn.decision.prior_action for turn in turns if turn.decision is not None])
+    wish, played = np.array([turn.proposal for turn in turns]), np.array([turn.action for turn in turns])
+    return SafeSets(name, low, high, prior, wish, played)
 
 
 def _farthest(env: Env, guard: Guard, observation: Any, end: Any) -> Any:

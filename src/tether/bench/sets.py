@@ -173,7 +173,9 @@ def bench_sets(seeds: int, episodes: int) -> Iterator[Measurement]:
     for name, (system, (lam, b, wanted)) in measured().items():
         env = system.env()
         if env.structure.recovery is None:
-            raise ValueError(f"{type(env.structure).__name__} names no recovery; the largest set is not known")
+            raise ValueError(
+                f"{type(env.structure).__name__} names no recovery; the largest set is not known"
+            )
         found = [
             allowed_shares(env, env.contract(lam, b), system.draw(seed, episodes)) for seed in range(seeds)
         ]

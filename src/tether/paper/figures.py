@@ -41,7 +41,12 @@ def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
     """The safe sets of several certificates side by side; a row for each entry of the action."""
     entries = int(np.prod(pictures[0].played.shape[1:]))
     figure, axes = new_figure(
-        4.2 * len(pictures), 0.6 + 2.8 * entries, columns=len(pictures), rows=entries, sharey="row", sharex=True
+        4.2 * len(pictures),
+        0.6 + 2.8 * entries,
+        columns=len(pictures),
+        rows=entries,
+        sharey="row",
+        sharex=True,
     )
     for column, each in enumerate(pictures):
         rounds = np.arange(1, len(each.played) + 1)

@@ -149,7 +149,7 @@ class Env(ABC):
         return {}
 
     def action_range(self) -> tuple[Any, Any]:
-        """Finite (low, high) of the actions to try, [*action_shape] each: as `search_ranges` says, else `low`, `high`."""
+        """Finite (low, high) of the actions to try, [*action_shape] each: of `search_ranges`, else `low` and `high`."""
         ends = self.search_ranges().get("action", (self.low, self.high))
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), self.action_shape) for end in ends)
         if not np.all(np.isfinite(low) & np.isfinite(high)):
@@ -236,7 +236,9 @@ class Env(ABC):
                 )
 
 
-def play(env: Env, series: Mapping[str, Any], act: Callable[[int, Any, dict[str, Any]], Any]) -> Iterator[Played]:
+def play(
+    env: Env, series: Mapping[str, Any], act: Callable[[int, Any, dict[str, Any]], Any]
+) -> Iterator[Played]:
     """Play one episode round by round in NumPy: the one loop over `Env.step` that is not compiled.
 
     `tether.simulate.eager` plays policies and guards with it.

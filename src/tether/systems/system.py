@@ -14,7 +14,6 @@ from tether.data.episodes import Episodes
 from tether.systems.base import Env
 from tether.systems.program import Program
 
-
 NO_NUMBER = 1e30
 """In a hostile script, which must be finite, stands for a proposal that is not a number; see `System.traps`."""
 
@@ -130,8 +129,8 @@ class System:
     traps: Callable[[Any, dict[str, Any], np.random.Generator], None] | None = None
     """(env, series, rng): sets traps in hostile draws [N, H, ...], in place, where nature can do worse than extremes.
 
-    The series `script` [N, H, *action_shape] is what the hostile policy proposes: -1 is the lowest action, 0 the prior's,
-    1 the highest, `NO_NUMBER` what is not a number."""
+    The series `script` [N, H, *action_shape] is what the hostile policy proposes: -1 is the lowest action, 0 the
+    prior's, 1 the highest, `NO_NUMBER` what is not a number."""
     without_noise: Callable[[Any], Env] | None = None
     """The plant whose hidden series are (nearly) fixed, to measure what noise takes from a learner."""
     defaults: Defaults = Defaults()
@@ -139,8 +138,8 @@ class System:
     drifts: tuple[Drift, ...] = ()
     """How it can leave its claims."""
     extremes: Callable[[Any, Any, Mapping[str, Any], Any], Iterator[Mapping[str, Any]]] | None = None
-    """(env, state, drawn, action) of one round: values of the hidden series among which are those that make its cost and
-    its next state smallest and largest; the corners of their `limits` if None."""
+    """(env, state, drawn, action) of one round, or of many with cases first: values of the hidden series among which
+    are those that make cost and next state smallest and largest; the corners of their `limits` if None."""
     constants_monitor: Callable[[Any], Monitor] | None = None
     """(env): what somebody who has only constants would watch, for `tether bench monitor`."""
     safe_sets: SafeSetGoal | None = None
