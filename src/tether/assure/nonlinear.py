@@ -7,8 +7,8 @@ Where a system has no convex program of its own, the same problem is solved as i
 
 by sequential quadratic programming (SciPy's SLSQP) with the derivatives of JAX, from several starts: the prior's
 actions, which keep every promise, and actions on the way from these to the ends of the box. What comes out is replayed
-in the system itself, and drawn back towards the prior's actions where it breaks the promise by a little. The best reward
-that keeps it is *attained*. Nothing proves that no other sequence earns more: it is no upper bound.
+in the system itself, and drawn back towards the prior's actions where it breaks the promise by a little. The best
+reward that keeps it is *attained*. Nothing proves that no other sequence earns more: it is no upper bound.
 """
 
 from __future__ import annotations
