@@ -99,7 +99,6 @@ def hindsight_limit(
     if program is None:
         system = registry.of_env(env)
         program = NonlinearProgram if system is None or system.program is None else system.program
-    proven = program is not NonlinearProgram
     if np.shape(prior_costs) != (len(episodes), episodes.horizon):
         raise ValueError(
             f"prior_costs must be [{len(episodes)}, {episodes.horizon}], got {np.shape(prior_costs)}"
@@ -122,7 +121,7 @@ def hindsight_limit(
         done += len(chunk)
         report(done, len(keys))
     pairs = np.array([known[key] for key in keys])
-    return Limit(pairs[:, 0], pairs[:, 1], proven=proven)
+    return Limit(pairs[:, 0], pairs[:, 1], proven=program is not NonlinearProgram)
 
 
 @dataclass(frozen=True)

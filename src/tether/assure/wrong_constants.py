@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SCALES = tuple(float(2.0**power) for power in np.linspace(-2.0, 2.0, 9))
 DRAWS = ("everyday", "hostile")
 TOGETHER = "together"
+KEYS = ("draws", "learner", "constant", "scale")
+"""What tells the rows of a study apart."""
 
 
 class Learner(eqx.Module):
@@ -137,15 +139,10 @@ def study(
         `rows`: one for each (draws, learner, constant, scale), with the mean reward and the violation rate of each
         seed, and the worst margin.
     """
-    constants = [
-        "immediate",
-        "carried",
-        "rho",
-        *(["cost floor"] if contract.cost_floor > 0.0 else []),
-        TOGETHER,
-    ]
-    told = [scaled(env.sensitivity, contract, constant, scale) for constant in constants for scale in scales]
+    floor = ["cost floor"] if contract.cost_floor > 0.0 else []
+    constants = ["immediate", "carried", "rho", *floor, TOGETHER]
     names = [(constant, scale) for constant in constants for scale in scales]
+    told = [scaled(env.sensitivity, contract, constant, scale) for constant, scale in names]
     policies = policies or learners(env)
     rows: dict[tuple[str, str, str, float], dict[str, Any]] = {}
     done, total = 0, len(seeds) * len(DRAWS) * len(policies)
@@ -164,7 +161,6 @@ def study(
                     row["worst_margin"] = min(row["worst_margin"], verdict.worst_margin)
                 done += 1
                 report(done, total)
-    keys = ("draws", "learner", "constant", "scale")
     return {
         "system": type(env).__name__,
         "lam": contract.lam,
@@ -174,7 +170,7 @@ def study(
         "scales": list(scales),
         "constants": constants,
         "learners": list(policies),
-        "rows": [dict(zip(keys, key, strict=True)) | row for key, row in rows.items()],
+        "rows": [dict(zip(KEYS, key, strict=True)) | row for key, row in rows.items()],
     }
 
 
