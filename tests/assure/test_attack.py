@@ -7,7 +7,7 @@ import pytest
 
 from structures import hostile_draws
 from tank import TankStructure
-from tether.assure.attack import INFINITE, NO_NUMBER, Hostile, loosened, plants, scripts
+from tether.assure.attack import INFINITE, NO_NUMBER, TINY, Hostile, loosened, plants, scripts
 from tether.systems import registry
 
 
@@ -40,7 +40,8 @@ def test_the_entries_of_a_vector_go_the_same_way_contrary_ways_or_each_its_own()
         (-1.0, 0.0),
         (-0.5, 2.5),
         (1.0, 26.25),
-        (1e-300, 1e-300),
+        (TINY, 5e-324),
+        (-TINY, -5e-324),
         (INFINITE, np.inf),
         (-INFINITE, -np.inf),
         (NO_NUMBER, np.nan),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tether
-from tether.core.ops import FLOATS
+from tether.core.ops import FLOAT64, FLOATS
 from tether.learn.mpc import PlanningPolicy, _Problem
 from tether.learn.policy import with_features
 
@@ -34,7 +34,7 @@ def planned(lam, b, episodes=EPISODES):
 def test_the_gaps_of_rooms_are_those_of_the_features():
     structure = tether.envs.Cooling().structure
     seen = structure.read([3.0, 2.0, 30.0, 0.2, 25.0, 23.0])
-    gaps = structure.refine(structure.gaps_from_features(0.7, 0.2), seen, 0.0, FLOATS)
+    gaps = structure.refine(structure.gaps_from_features(0.7, 0.2), seen, FLOAT64, FLOATS)
     assert structure.gap_features(gaps, FLOATS) == pytest.approx((0.7, 0.2))
 
 

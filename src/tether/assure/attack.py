@@ -46,8 +46,10 @@ SCRIPT = "script"
 """The series of what is proposed, which is appended to the observation."""
 INFINITE = 1e29
 """In a script this and its opposite stand for infinite proposals."""
-TINY = 1e-200
-"""In a script what is not 0 and smaller stands for itself, whatever the prior plays."""
+TINY = 1e28
+"""In a script stands for the smallest proposal above 0, whatever the prior plays; its opposite for that below 0."""
+SMALLEST = 5e-324
+"""The smallest number above 0; where a compiled program takes it for 0, the script still says what was meant."""
 
 
 def plants(system: System) -> dict[str, Env]:
@@ -253,8 +255,8 @@ class Hostile:
         low, high = (xp.asarray(end) for end in self.env.action_range())
         wish = xp.reshape(xp.asarray(self.env.prior(observation)), shape)
         proposal = scripted(wish, script, low, high)
-        proposal = xp.where((abs(script) < TINY) & (script != 0.0), script, proposal)
-        proposal = xp.where(abs(script) >= INFINITE, xp.where(script > 0.0, math.inf, -math.inf), proposal)
+        for code, meant in ((TINY, SMALLEST), (INFINITE, math.inf)):
+            proposal = xp.where(abs(script) >= code, xp.where(script > 0.0, meant, -meant), proposal)
         return xp.where(script >= NO_NUMBER, math.nan, proposal)
 
 
@@ -299,7 +301,7 @@ def _script(shape: tuple[int, int], rng: np.random.Generator) -> Array:
     ends = (2, shape[0])
     tame = rng.choice([0.0, 0.1, -0.1, 0.25], size=ends)
     wild = rng.choice(
-        [-1.0, 1.0, INFINITE, -INFINITE, NO_NUMBER, 1e20, -1e20, 1e-300, 5e-324, 10.0],
+        [-1.0, 1.0, INFINITE, -INFINITE, NO_NUMBER, 1e20, -1e20, TINY, -TINY, 10.0],
         size=ends,
         p=[0.36, 0.31, 0.04, 0.03, 0.05, 0.04, 0.04, 0.03, 0.03, 0.07],
     )
