@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from tether.core.extras import EXTRAS, missing
 
@@ -14,7 +15,7 @@ def main() -> None:
         _run()
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
+    except (ValueError, TypeError, OSError, ImportError, FloatingPointError, NotImplementedError) as error:
         if os.environ.get("TETHER_DEBUG"):
             raise
         message = " ".join(str(error).split())
@@ -25,6 +26,9 @@ def main() -> None:
 
 
 def _run() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # module:object may be a script in this folder
     try:
         from tether.cli.app import app
     except ModuleNotFoundError as error:
