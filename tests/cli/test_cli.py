@@ -93,11 +93,12 @@ def test_train_online_shows_regret_and_leaves_every_explored_episode(tmp_path, m
 
 def test_attack_keeps_the_promise_and_breaks_it_where_a_bound_is_loosened(tmp_path, monkeypatch, capsys):
     from tether.assure import attack
+    from tether.systems import registry
 
-    only = {"the paper's": attack.systems("inference")["the paper's"]}
-    coarse = {"float16": attack.coarse(only["the paper's"], "float16", "float16", "float16")}
-    monkeypatch.setattr(attack, "systems", lambda kind: only)
-    monkeypatch.setattr(attack, "coarse_systems", lambda kind: coarse)
+    name, standard = next(iter(attack.plants(registry.find("inference")).items()))
+    coarse = attack.coarse(standard, "float16", "float16", "float16")
+    monkeypatch.setattr(attack, "plants", lambda system: {name: standard})
+    monkeypatch.setattr(attack, "coarse_plants", lambda system: {"float16": coarse})
     monkeypatch.setattr("tether.certificates.share.SEARCH", 5)
     small = (
         "attack",
@@ -118,7 +119,7 @@ def test_attack_keeps_the_promise_and_breaks_it_where_a_bound_is_loosened(tmp_pa
     assert "kept in every round" in out
     assert "False alarms of the guard (an assumption breach that was none): 0" in out
     attacks = json.loads((tmp_path / "results.json").read_text())["attacks"]
-    assert [found["system"] for found in attacks] == ["the paper's", "float16"]
+    assert [found["system"] for found in attacks] == [name, "float16"]
     for found in attacks:
         assert found["episodes"] == 200
         assert found["violations"] == found["breaches"] == 0
@@ -173,7 +174,7 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
     [
         (("reproduce", "carbon", "--lams", "-1"), "lam must be at least 0, got -1.0"),
         (("reproduce", "carbon", "--bs", "nan"), "b must be finite"),
-        (("attack", "coal"), "system must be one of 'carbon', 'inference', 'cooling'"),
+        (("attack", "coal"), "system must be one of carbon, cooling, inference"),
         (
             ("attack", "inference", "--loosen", "above"),
             "--loosen must be one of 'now', 'floor', 'below'",
