@@ -266,15 +266,21 @@ def reproduce_published(
     data: Annotated[Path, typer.Option(help="Folder with the authors' carbon data (.mat).")],
     out: Out = Path("out/published"),
     seed: Seed = 0,  # noqa: ARG001
+    budgets: Annotated[
+        bool, typer.Option("--budgets/--no-budgets", help="Train CRL for several B, about a minute.")
+    ] = True,
 ) -> None:
     """Play the authors' networks through our guard, and compare with every number that they published.
 
     Rule `released`, their constants, their 1416 test windows; and their RL network without a guard. Then, at lam = 2
     and b = 2, what follows from numbers that the paper does not print or prints otherwise: the constant `carried`, the
-    largest backlog, two weights of the reward. Nothing here is random: the seed is of no consequence.
+    largest backlog, two weights of the reward. Last, what shows why printed numbers differ from ours: the months
+    and networks behind RL's cost, random networks, CRL's B. The seeds are fixed: `--seed` is of no consequence.
     """
+    from tether.experiments import choices as unprinted
     from tether.experiments import output, published
     from tether.experiments.choices import choices_table, play_choices
+    from tether.experiments.report import section_of
 
     folder = output.prepare_folder(out)
     with _progress() as progress:
@@ -284,17 +290,30 @@ def reproduce_published(
         )
         free, (least, largest) = published.play_rl(paper, data), published.play_idle(paper, data)
         choices = play_choices(paper, data)
+        scaled, months = unprinted.play_scaled(paper, data), unprinted.play_months(paper, data)
+        drawn = unprinted.play_random(paper, data)
+        trained = unprinted.train_budgets(data) if budgets else []
+    found = unprinted.evidence(published.read_published(paper), scaled, months, drawn, trained)
+    tables = [choices_table(choices), *([unprinted.budgets_table(trained)] if trained else [])]
     console.print(published.published_table(rows))
     console.print(published.rl_table(free, published.read_published(paper)["paper_text"]))
     console.print(
         f"A network that proposes 0, behind rule released: regret {least:.2f} to {largest:.2f} over lam and b"
     )
-    console.print(choices_table(choices))
+    console.print(*tables, sep="\n")
+    for each in found:
+        console.print(f"{each['on']}: {each['text']}")
     results = {
         "rows": [asdict(row) | {"agrees": row.agrees} for row in rows],
         "rl_network": [asdict(row) for row in free],
         "idle_regret": [least, largest],
         "choices": [asdict(choice) for choice in choices],
+        "scaled": [asdict(row) for row in scaled],
+        "months": asdict(months),
+        "random": [asdict(row) for row in drawn],
+        "budgets": [asdict(row) for row in trained],
+        "evidence": found,
+        "sections": [section_of(table) for table in tables],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }
     output.write_json(folder / "results.json", results)
@@ -369,6 +388,7 @@ def reproduce_theory(
         for suffix in (".png", ".svg"):
             figures.save(figure, folder / (name + suffix))
     results = study.as_json() | {
+        "evidence": study.evidence(),
         "sections": [section_of(table) for table in study.tables()],
         "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
     }

@@ -63,6 +63,7 @@ def command(
             "screened": settings,
             "passed": [asdict(each) for each in passed],
             "trained": [asdict(each) | {"claims": each.claims()} for each in found],
+            "evidence": open_parameters.evidence(settings, passed, found),
             "sections": [section_of(table) for table in tables],
             "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
         },

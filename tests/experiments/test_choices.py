@@ -1,0 +1,42 @@
+"""What is said about numbers that the paper does not print."""
+
+from __future__ import annotations
+
+from tether.experiments.choices import Budget, Months, RandomNetwork, Scaled, evidence
+
+PRINTED = {
+    "reference_optimal_reward_used_for_regret": 90.0,
+    "paper_text": {"rl_mean_cost": 210.0, "crl_violation_rate": {"lambda_2": 0.3, "lambda_6": 0.9}},
+}
+SCALED = [
+    Scaled("rl", 1.0, 100.0, 150.0, 300.0),
+    Scaled("rl", 0.9, 96.0, 200.0, 350.0),
+    Scaled("acrl", 1.0, 60.0, 40.0, 70.0),
+    Scaled("acrl", 0.9, 61.0, 50.0, 75.0),
+]
+MONTHS = Months(28.0, 0.05, 140.0, 160.0, 300.0)
+RANDOM = [RandomNetwork(0.1, 0, True, 55.0, 63.0), RandomNetwork(1.0, 0, False, 90.0, 800.0)]
+BUDGETS = [
+    Budget(2.0, 0.0, [70.0, 80.0], [0.1, 0.2], 131.0),
+    Budget(2.0, 4.0, [150.0, 160.0], [0.5, 0.5], 131.0),
+    Budget(6.0, 0.0, [170.0], [0.3], 243.0),
+    Budget(6.0, 4.0, [250.0], [0.4], 243.0),
+]
+
+
+def test_each_experiment_says_what_it_shows():
+    found = {row["on"]: row["text"] for row in evidence(PRINTED, SCALED, MONTHS, RANDOM, BUDGETS)}
+    assert "the authors' network costs 140 to 160" in found["rl cost"]
+    assert "scaled by 0.9 theirs earns 96.0 instead of 100.0 and costs 200 / 350" in found["rl cost"]
+    assert "it earns 61.0 instead of 60.0 and costs 50 / 75 instead of 40 / 70" in found["acrl cost"]
+    assert "1 propose 0 at first and have 55.0 to 63.0; 1 do not at first" in found["random network"]
+    budget = found["crl budget"]
+    assert (
+        "at lam = 2 from 15% (B = 0 H) to 50% (B = 4 H), the printed 30.0% between B = 0 H and 4 H" in budget
+    )
+    assert "the average cost is 75 to 155 and its bound for B = H b 131" in budget
+    assert budget.endswith("at lam = 6 from 30% (B = 0 H) to 40% (B = 4 H) (`tether reproduce published`).")
+
+
+def test_without_trainings_nothing_is_said_of_the_budget():
+    assert "crl budget" not in {row["on"] for row in evidence(PRINTED, SCALED, MONTHS, RANDOM, [])}
