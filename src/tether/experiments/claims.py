@@ -361,6 +361,7 @@ def _inference() -> list[Claim]:
             missing=_OPEN,
             shown_by="inference",
         ),
+        claim(where, "Carbon-B has the highest regret", exploring(prior_highest, ("prior", *learners))),
         claim(where, "the regret of all learners falls", exploring(all_fall, learners)),
         claim(where, "RL's regret falls and ends lowest", exploring(rl_ends_lowest, learners)),
         claim(where, "CRL's regret is above RL's", crl_above_rl, shown_by="inference crl"),

@@ -233,8 +233,8 @@ def _seeds(
         return None
     form = form or _number
     spread = f" ± {form(float(np.std(values)))}" if len(values) > 1 else ""
-    rule = f" (rule {rules[0]})" if rules[0] else ""
-    return {"text": f"{form(float(np.mean(values)))}{spread}{rule}", "value": float(np.mean(values))}
+    how = f" ({rows[0]['mode']}{f', rule {rules[0]}' if rules[0] else ''})"
+    return {"text": f"{form(float(np.mean(values)))}{spread}{how}", "value": float(np.mean(values))}
 
 
 def _rows(results: Results, method: str, rule: str | None, wanted: dict[str, float]) -> list[dict[str, Any]]:
