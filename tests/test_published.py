@@ -75,9 +75,9 @@ def test_the_reward_of_the_authors_networks_hardly_depends_on_their_cost(shared)
     assert acrl[1].mean_cost > 1.15 * acrl[0].mean_cost
 
 
-def test_a_random_network_is_idle_or_far_worse_than_printed(shared):
+def test_a_random_network_is_timid_or_far_worse_than_printed(shared):
     idle, loud = play_random(shared / "paper", shared / "data" / "carbon", scales=(0.1, 1.0), seeds=(0,))
-    assert (idle.idle, loud.idle) == (True, False)
+    assert idle.proposal < 1.0 < loud.proposal
     assert 55.0 < idle.least < idle.largest < 64.0
     assert loud.largest > 100.0
 

@@ -191,8 +191,8 @@ class RandomNetwork:
     scale: float
     """Standard deviation of its weights."""
     seed: int
-    idle: bool
-    """Whether it proposes 0 in every window's first round."""
+    proposal: float
+    """Mean of what it proposes over the mean of what the prior would do, at the tightest contract."""
     least: float
     """Regret against the reward that the released evaluation takes for RL's."""
     largest: float
@@ -217,15 +217,16 @@ def play_random(
             keys = jax.random.split(jax.random.key(seed), 3)
             shapes = ((4, 40), (40, 40), (40, 1))
             layers = [scale * jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
-            regrets = []
+            regrets, shares = [], []
             for lam in (published["lambda"][0], published["lambda"][-1]):
                 for b in (2.0, 6.0):
                     guard = LipschitzCertificate(env.contract(float(lam), b), env.sensitivity, "released")
                     run = rollout(env, _network(layers), windows, guard)
+                    assert run.proposals is not None
+                    assert run.prior_actions is not None
                     regrets.append(best - float(run.returns.mean()))
-            assert run.proposals is not None
-            idle = bool(np.all(run.proposals[:, 0] == 0.0))
-            rows.append(RandomNetwork(scale, seed, idle, min(regrets), max(regrets)))
+                    shares.append(float(np.mean(run.proposals) / np.mean(run.prior_actions)))
+            rows.append(RandomNetwork(scale, seed, shares[0], min(regrets), max(regrets)))
     return rows
 
 
@@ -365,15 +366,17 @@ def _acrl_text(scaled: Sequence[Scaled]) -> str:
 
 def _random_text(random: Sequence[RandomNetwork]) -> str:
     parts = []
-    for idle, words in ((True, "propose 0"), (False, "do not")):
-        mine = [row for row in random if row.idle == idle]
+    for low, words in ((True, "less"), (False, "more")):
+        mine = [row for row in random if (row.proposal < 1.0) == low]
         if mine:
             least, largest = min(row.least for row in mine), max(row.largest for row in mine)
-            parts.append(f"{len(mine)} {words} at first and have {least:.1f} to {largest:.1f}")
+            parts.append(
+                f"{len(mine)} propose {words} than the prior on average and have {least:.1f} to {largest:.1f}"
+            )
+    scales = ", ".join(f"{scale:g}" for scale in dict.fromkeys(row.scale for row in random))
     return (
-        f"Of {len(random)} networks with a ReLU output and Gaussian weights of "
-        f"{', '.join(f'{scale:g}' for scale in dict.fromkeys(row.scale for row in random))} "
-        f"{'; '.join(parts)}, counted from the released evaluation's reward of RL"
+        f"Of {len(random)} networks with a ReLU output and Gaussian weights (standard deviations {scales}) "
+        f"{', '.join(parts)}, counted from the released evaluation's reward of RL"
     )
 
 
