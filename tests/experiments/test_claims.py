@@ -129,7 +129,7 @@ def test_the_table_is_renewed_between_the_marks_of_a_document(carbon, tmp_path):
 
 
 EVIDENCE = [
-    {"on": "crl budget", "text": "The rate follows B.", "holds": None},
+    {"on": "crl budget, lam = 2", "text": "The rate follows B.", "holds": None},
     {"on": "rl cost", "text": "Another network would do.", "holds": None},
     {"on": "eluder", "text": "d_Q grows a little", "holds": False},
     {"on": "theorem 5.1", "text": "it falls", "holds": True},

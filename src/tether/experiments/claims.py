@@ -23,6 +23,7 @@ from tether.experiments.findings import (
     authors_networks,
     average_kept,
     crl_above_rl,
+    crl_rises,
     ends,
     explained,
     exploring,
@@ -268,7 +269,7 @@ def _carbon_costs() -> list[Claim]:
             ),
             partial(_rate_text, lam=lam),
             differs=_CRL_RATE,
-            shown_by="crl budget",
+            shown_by=f"crl budget, lam = {lam:g}",
         )
         for lam in (2.0, 6.0)
     ]
@@ -292,11 +293,11 @@ def _carbon_costs() -> list[Claim]:
             rl_cost(field, key),
             _text(key),
             missing=_NETWORK,
-            shown_by="rl cost",
+            shown_by=shown_by,
         )
-        for place, words, field, key in (
-            ("b", "mean", "cost", "rl_mean_cost"),
-            ("a", "worst", "worst_cost", "rl_worst_cost"),
+        for place, words, field, key, shown_by in (
+            ("b", "mean", "cost", "rl_mean_cost", "rl cost"),
+            ("a", "worst", "worst_cost", "rl_worst_cost", "rl worst cost"),
         )
     ]
     return [
@@ -311,6 +312,13 @@ def _carbon_costs() -> list[Claim]:
         claim("Fig. 1c", "ACD methods never violate on test", never("scores"), "0"),
         claim("Sec. 4", "ACD methods never violate while learning", never("exploration"), "0"),
         *rates,
+        claim(
+            "Fig. 2, text",
+            "CRL violates more at lam = 6 than at lam = 2",
+            crl_rises,
+            differs="with B = H b it hardly changes;",
+            shown_by="crl budget, lam = 6",
+        ),
         *prior,
         *rl,
         claim("Fig. 2a, text", "ACD never violates, whatever network is behind it", hostile_kept, "0"),

@@ -101,7 +101,7 @@ def printed_number(
         if not values or not results["paper"]:
             return None
         off = float(np.mean(values)) / key(results["paper"]) - 1.0
-        return Finding(form(values), abs(off) <= NEAR, f"ours is {off:+.0%} off")
+        return Finding(form(values), abs(off) <= NEAR, f"Ours is {off:+.0%} off.")
 
     return judge
 
@@ -458,6 +458,15 @@ def crl_above_rl(results: Results) -> Finding | None:
     if np.mean(costs) > bound:
         why = f"RL's average cost is {np.mean(costs):.0f}, above CRL's bound {bound:.0f}"
     return Finding(f"CRL {spread(mine)} (lam = {lam:g})", float(np.mean(mine)) > 0.0, why)
+
+
+def crl_rises(results: Results) -> Finding | None:
+    """CRL's violation rate at lam = 2 and at lam = 6, b = 2."""
+    rates = [scores_of(results, "violation_rate", "crl", lam, 2.0) for lam in (2.0, 6.0)]
+    if not all(rates):
+        return None
+    text = f"{percents(rates[0])}, then {percents(rates[1])}"
+    return Finding(text, bool(np.mean(rates[1]) > np.mean(rates[0])))
 
 
 def prior_regret(results: Results) -> Finding | None:
