@@ -74,7 +74,7 @@ def test_an_order_is_judged_in_every_setting(carbon):
     ):
         assert rows["carbon", claim]["verdict"] == "reproduced", claim
     below = rows["carbon", "ACRL always improves on RL+ACD"]["authors"]
-    assert below == "below in 6 of 6 settings (by 1.0 to 1.0; seed by seed in 12 of 12)"
+    assert below == "below in 6 of 6 settings (by 1.00 to 1.00; seed by seed in 12 of 12)"
     change(carbon, "regret", lambda row: 0.0, method="rl+acd", lam=2.0, b=6.0)
     row = judged(carbon)["carbon", "ACRL always improves on RL+ACD"]
     assert row["verdict"] == "differs"
@@ -213,3 +213,21 @@ def test_rewards_are_measured_by_the_gain_over_the_prior(carbon):
         carbon, "reward", lambda row: 518.0, method="acrl", mode="offline", b=2.0
     )  # within 2 % of the reward
     assert judged(carbon)[claim]["verdict"] == "differs"
+
+
+def test_a_difference_of_the_size_of_the_noise_is_none():
+    results = made_results("inference")
+    change(results, "regret", lambda row: 50.0, method="prior")
+    change(results, "regret", lambda row: 30.0 - 0.01 * row["lam"], method="acrl")
+    change(results, "regret", lambda row: 0.01, method="crl")
+    rows = judged(results)
+    falls = rows["inference", "ACRL's regret falls from lam = 5 to 7"]
+    assert falls["verdict"] == "differs"
+    assert "by 0.02 to 0.02; seed by seed in 2 of 2" in falls["embedded"]
+    assert "do not fall by more than 0.25" in falls["why"]
+    assert rows["inference", "CRL's regret is above RL's"]["verdict"] == "differs"
+    change(results, "regret", lambda row: 30.0 - row["lam"], method="acrl")
+    change(results, "regret", lambda row: 1.0, method="crl")
+    rows = judged(results)
+    assert rows["inference", "ACRL's regret falls from lam = 5 to 7"]["verdict"] == "reproduced"
+    assert rows["inference", "CRL's regret is above RL's"]["verdict"] == "reproduced"

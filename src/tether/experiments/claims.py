@@ -30,6 +30,7 @@ from tether.experiments.findings import (
     falls,
     freer_is_lower,
     hostile_kept,
+    lam_frees,
     never,
     ordered,
     ours_beside,
@@ -383,7 +384,7 @@ def _inference() -> list[Claim]:
         claim(
             where,
             "ACRL's regret falls from lam = 5 to 7",
-            falls("regret", "acrl", "lam"),
+            lam_frees("acrl"),
             differs=_NO_FLOOR,
             shown_by="inference lam",
         ),

@@ -20,6 +20,8 @@ NEAR = 0.02
 """Relative difference within which a printed number counts as reproduced ..."""
 NEAR_OF_GAIN = 0.05
 """... and a reward: the difference as a share of the gain over the prior, of which 2 % of the reward may be most."""
+SMALL = 0.005
+"""Differences of regret below this share of the prior's regret count as none: the seeds' noise is of that size."""
 AFTER = 200
 """Episodes after which the paper's Figure 1(a) orders its curves."""
 
@@ -72,6 +74,16 @@ def _settings(results: Results) -> list[tuple[float, float]]:
     return [(lam, b) for b in results["grid"]["bs"] for lam in results["grid"]["lams"]]
 
 
+def _least(results: Results, field: str) -> float:
+    """What a difference has to exceed to count as one."""
+    if field != "regret":
+        return 0.0
+    of_prior = [
+        value for setting in _settings(results) for value in scores_of(results, field, "prior", *setting)
+    ]
+    return SMALL * float(np.mean(of_prior)) if of_prior else 0.0
+
+
 def ends(results: Results) -> tuple[tuple[float, float], tuple[float, float]]:
     """The smallest freedom that the figures show, and the largest."""
     grid = results["grid"]
@@ -109,7 +121,7 @@ def printed_number(
 def ordered(
     field: str, better: str, worse: str, words: str, settings: Callable[[Results], Any] = _settings
 ) -> Judge:
-    """Whether the mean of `better` is below that of `worse` in every setting."""
+    """Whether the mean of `better` is below that of `worse` in every setting, regrets by more than `SMALL`."""
 
     def judge(results: Results) -> Finding | None:
         gaps, pairs = {}, []
@@ -120,21 +132,22 @@ def ordered(
                 pairs += [one > other for one, other in zip(its, mine, strict=True)]
         if not gaps:
             return None
-        count = sum(gap > 0.0 for gap in gaps.values())
-        form = ".1%" if field == "violation_rate" else ".1f"
+        least = _least(results, field)
+        count = sum(gap > least for gap in gaps.values())
+        form = ".1%" if field == "violation_rate" else ".2f"
         lowest, highest = min(gaps.values()), max(gaps.values())
         text = (
             f"{words} in {count} of {len(gaps)} settings (by {lowest:{form}} to {highest:{form}}; seed by seed in "
             f"{sum(pairs)} of {len(pairs)})"
         )
-        against = [f"({lam:g}, {b:g})" for (lam, b), gap in gaps.items() if gap <= 0.0]
+        against = [f"({lam:g}, {b:g})" for (lam, b), gap in gaps.items() if gap <= least]
         return Finding(text, count == len(gaps), f"not at (lam, b) = {', '.join(against)}")
 
     return judge
 
 
 def falls(field: str, method: str, along: str) -> Judge:
-    """Whether a mean score falls with every step along `lam` or `b`."""
+    """Whether a mean score falls with every step along `lam` or `b`, regrets by more than `SMALL`."""
 
     def judge(results: Results) -> Finding | None:
         grid = results["grid"]
@@ -149,13 +162,36 @@ def falls(field: str, method: str, along: str) -> Judge:
                 of_seeds += (np.diff(np.array(found), axis=0) < 0.0).ravel().tolist()
         if not steps:
             return None
-        count = sum(step < 0.0 for step in steps)
+        least = _least(results, field)
+        count = sum(step < -least for step in steps)
         form = ".1%" if field == "violation_rate" else ".2f"
         text = (
             f"falls in {count} of {len(steps)} steps of {along} (by {-max(steps):{form}} to {-min(steps):{form}}; seed "
             f"by seed in {sum(of_seeds)} of {len(of_seeds)})"
         )
-        return Finding(text, count == len(steps), f"{len(steps) - count} of {len(steps)} steps do not fall")
+        less = f" by more than {least:.2f}" if least else ""
+        return Finding(
+            text, count == len(steps), f"{len(steps) - count} of {len(steps)} steps do not fall{less}."
+        )
+
+    return judge
+
+
+def lam_frees(method: str) -> Judge:
+    """Whether a method's regret falls with lam; if not, how much the bound on a whole episode grows with lam."""
+    falling = falls("regret", method, "lam")
+
+    def judge(results: Results) -> Finding | None:
+        finding = falling(results)
+        if finding is None:
+            return None
+        grown = [row for row in results["bounds"] if row["b"] == results["grid"]["bs"][0]]
+        first, last = grown[0], grown[-1]
+        why = (
+            f"{finding.why} The prior costs {results['prior']['cost']:.1f} an episode, so that from lam = {first['lam']:g} "
+            f"to {last['lam']:g} the bound on the average grows from {first['cost']:.1f} to {last['cost']:.1f} only."
+        )
+        return finding._replace(why=why)
 
     return judge
 
@@ -201,15 +237,15 @@ def prior_highest(curves: dict[str, Any], results: Results) -> tuple[str, bool, 
 
 
 def rl_ends_lowest(curves: dict[str, Any], results: Results) -> tuple[str, bool, str]:
-    """RL's regret falls, and is the lowest at the end."""
-    del results
+    """RL's regret falls, and none is lower at the end (by more than `SMALL`)."""
     ends = {method: float(np.mean(_last(each))) for method, each in curves.items()}
     first = curves["rl"][:, 0].tolist()
     text = f"rl {spread(first)} to {spread(_last(curves['rl']))}; at the end " + ", ".join(
         f"{method} {spread(_last(each))}" for method, each in curves.items() if method != "rl"
     )
     lowest = min(ends, key=lambda method: ends[method])
-    holds = ends["rl"] < float(np.mean(first)) and lowest == "rl"
+    lower = ends["rl"] - ends[lowest] > _least(results, "regret")
+    holds = ends["rl"] < float(np.mean(first)) and not lower
     return text, holds, f"{lowest} is lowest in the last 100 of 500 episodes"
 
 
@@ -457,7 +493,8 @@ def crl_above_rl(results: Results) -> Finding | None:
     why = f"RL's average cost is {np.mean(costs):.0f}, CRL's bound {bound:.0f}: RL keeps it by itself"
     if np.mean(costs) > bound:
         why = f"RL's average cost is {np.mean(costs):.0f}, above CRL's bound {bound:.0f}"
-    return Finding(f"CRL {spread(mine)} (lam = {lam:g})", float(np.mean(mine)) > 0.0, why)
+    holds = float(np.mean(mine)) > _least(results, "regret")
+    return Finding(f"CRL {spread(mine, '.2f')} (lam = {lam:g})", holds, why)
 
 
 def crl_rises(results: Results) -> Finding | None:
