@@ -188,8 +188,9 @@ def lam_frees(method: str) -> Judge:
         grown = [row for row in results["bounds"] if row["b"] == results["grid"]["bs"][0]]
         first, last = grown[0], grown[-1]
         why = (
-            f"{finding.why} The prior costs {results['prior']['cost']:.1f} an episode, so that from lam = {first['lam']:g} "
-            f"to {last['lam']:g} the bound on the average grows from {first['cost']:.1f} to {last['cost']:.1f} only."
+            f"{finding.why} The prior costs {results['prior']['cost']:.1f} an episode, so that from "
+            f"lam = {first['lam']:g} to {last['lam']:g} the bound on the average grows from "
+            f"{first['cost']:.1f} to {last['cost']:.1f} only."
         )
         return finding._replace(why=why)
 
