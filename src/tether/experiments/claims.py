@@ -317,7 +317,7 @@ def _carbon_costs() -> list[Claim]:
             "Fig. 2, text",
             "CRL violates more at lam = 6 than at lam = 2",
             crl_rises,
-            differs="with B = H b it hardly changes;",
+            differs="with B = H b it hardly changes.",
             shown_by="crl budget, lam = 6",
         ),
         *prior,
