@@ -34,7 +34,7 @@ def test_each_experiment_says_what_it_shows():
     )
     assert "it earns 61.0 instead of 60.0 and costs 50 / 75 instead of 40 / 70" in found["acrl cost"]
     random = found["random network"]
-    assert "1 propose less than the prior on average and have 55.0 to 63.0, 1 propose more" in random
+    assert "55.0 to 63.0 for 0.1, 90.0 to 800.0 for 1, counted" in random
     budget = found["crl budget, lam = 2"]
     assert "15% for B = 0 H to 50% for B = 4 H; 30.0% lies between B = 0 H and 4 H" in budget
     assert "the average cost is 75 to 155, and its bound for B = H b is 131" in budget
