@@ -139,7 +139,7 @@ def test_attack_keeps_the_promise_and_breaks_it_where_a_bound_is_loosened(tmp_pa
 @pytest.mark.needs_data
 def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, shared, monkeypatch, capsys):
     folders = ("--paper", shared / "paper", "--data", shared / "data" / "carbon", "--out", tmp_path)
-    code, out, err = run(monkeypatch, capsys, "reproduce", "published", *folders)
+    code, out, err = run(monkeypatch, capsys, "reproduce", "published", "--no-budgets", *folders)
     assert code == 0, err
     assert "531.0365" in out
     results = json.loads((tmp_path / "results.json").read_text())
@@ -153,6 +153,8 @@ def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, sha
     assert earned["largest backlog", "15", "acrl"] == earned["largest backlog", "none", "acrl"]
     assert earned["revenue weight", "16", "rl"] == pytest.approx(568.890, abs=0.001)
     assert "69.75, formula" in out
+    assert [row["on"] for row in results["evidence"]][:2] == ["rl cost", "rl worst cost"]
+    assert "Other months are not the reason" in results["evidence"][0]["text"]
 
 
 @pytest.mark.needs_data
