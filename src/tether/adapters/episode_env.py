@@ -163,7 +163,7 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
         return self._observation.copy(), {"episode_index": index}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Play one round."""
+        """Play one round of the episode; `terminated` is true after the last one."""
         if self._episode is None or len(self._rounds) == self.horizon:
             raise ResetNeeded(
                 "there is no episode to step in; call reset() first, and after every last round"

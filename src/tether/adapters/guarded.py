@@ -119,7 +119,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @property
     def guard(self) -> Guard:
-        """The guard."""
+        """The online guard behind this wrapper, with its counts and its breach."""
         return self._keeper.guard
 
     def reset(

@@ -54,7 +54,7 @@ class Keeper:
         self.reset()
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Begin an episode of the guard."""
         self.guard.reset()
         self._over = False
         self._counts = dict.fromkeys(map(str, Reason), 0)

@@ -43,7 +43,7 @@ class Plant(Protocol):
         """Play one round; the result has `state` and `cost`."""
 
     def prior(self, observation: Any) -> Any:
-        """The trusted policy."""
+        """The action of the trusted policy for this observation."""
 
     def limits(self) -> Mapping[str, tuple[float, float]]:
         """For each series the range of values that the certificate covers."""

@@ -102,11 +102,11 @@ class Certificate(Protocol):
 
     @property
     def contract(self) -> Contract:
-        """The promise."""
+        """The promise that the certificate keeps: lam, b, horizon and cost floor."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What `features` are."""
+        """Names of the numbers that `features` returns, in their order."""
 
     @property
     def backup_names(self) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ class Guard:
         self.reset()
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Begin an episode; `counts` go on."""
         with self._turn:
             self._ops = self.certificate.online_ops
             self._state: Any = self.certificate.start(self._ops, 0.0)

@@ -77,7 +77,7 @@ class Ops(Protocol):
         """The square root; NaN below 0."""
 
     def exp(self, value: Number) -> Number:
-        """The exponential."""
+        """The exponential function of the value."""
 
     def expm1(self, value: Number) -> Number:
         """The exponential minus 1, exact near 0."""
@@ -123,19 +123,19 @@ class Ops(Protocol):
         """The values as an array."""
 
     def zeros(self, shape: int) -> Any:
-        """[n] zeros."""
+        """An array of `shape` zeros, [n]."""
 
     def zeros_like(self, array: Any) -> Any:
-        """As many zeros."""
+        """Zeros in the shape and type of the array."""
 
     def arange(self, start: int, stop: int = ...) -> Any:
         """Whole numbers from `start` up to and without `stop`, or from 0."""
 
     def concat(self, arrays: Sequence[Any], axis: int = ...) -> Any:
-        """One after the other."""
+        """The arrays joined along an axis that they have."""
 
     def stack(self, arrays: Sequence[Any], axis: int = ...) -> Any:
-        """Side by side."""
+        """The arrays joined along a new axis."""
 
     def sum(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
         """The sum over an axis."""
@@ -147,16 +147,16 @@ class Ops(Protocol):
         """The smallest over an axis."""
 
     def all(self, array: Any, axis: int = ..., keepdims: bool = ...) -> Any:
-        """Whether all hold."""
+        """Whether every entry along an axis is true."""
 
     def cumulative_sum(self, array: Any, axis: int = ...) -> Any:
         """Sums up to each entry."""
 
     def flip(self, array: Any, axis: int = ...) -> Any:
-        """In the opposite order."""
+        """The entries in the opposite order along an axis."""
 
     def sort(self, array: Any, axis: int = ...) -> Any:
-        """In rising order."""
+        """The entries in rising order along an axis."""
 
     def argsort(self, array: Any, axis: int = ...) -> Any:
         """The places of the entries in rising order."""
@@ -196,7 +196,7 @@ class Ops(Protocol):
 
 
 class _Floats:
-    """Plain Python floats."""
+    """The operations of `Ops` on plain Python floats."""
 
     def __reduce__(self) -> str:
         return "FLOATS"  # there is one: a copy is the same object

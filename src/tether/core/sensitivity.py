@@ -343,7 +343,7 @@ class EstimatedSensitivity(Sensitivity):
 
     @property
     def proved(self) -> bool:
-        """Estimates prove nothing."""
+        """Whether the constants are proved: never, as they are estimates."""
         return False
 
 

@@ -56,7 +56,7 @@ class Analysis:
         self.conditions = conditions
 
     def run(self) -> Estimates:
-        """Every constant."""
+        """Estimate every constant of the guard from the log."""
         prior_field, deviation, dither_missing = self._prior_and_deviation()
         response = fit_response(
             self.places,

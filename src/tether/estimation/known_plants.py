@@ -100,7 +100,7 @@ def step(plant: KnownPlant, x: Any, a: Any, eta: Any) -> Any:
 
 
 def bare_cost(plant: KnownPlant, x: Any, a: Any) -> Any:
-    """g(x, a)."""
+    """The cost g(x, a) of a state and an action, without its offset and noise."""
     q1, q2, q3, q4, k, t = plant.weights
     bowl = jnp.where(plant.quadratic, 0.5 * jnp.sum(x**2), jnp.sum(jnp.logaddexp(x, -x) - jnp.log(2.0)))
     away = a - plant.r

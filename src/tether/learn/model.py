@@ -117,7 +117,7 @@ class NoiseModel(eqx.Module):
         return np.array(low), np.array(high)
 
     def start(self) -> NoiseFit:
-        """Nothing seen yet."""
+        """The fit before the first episode: no equation has been seen."""
         d = len(self.env.hidden)
         zeros = jnp.zeros
         return NoiseFit(
@@ -396,7 +396,7 @@ class EnsembleModel(eqx.Module):
         return member
 
     def believe(self, fit: EnsembleFit) -> Any:
-        """The members."""
+        """The networks of the ensemble; each of them is a model that is possible."""
         return fit.networks
 
     def optimistic(self, belief: Any, slope: Any) -> Any:  # noqa: ARG002

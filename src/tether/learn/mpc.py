@@ -1,4 +1,4 @@
-"""Plan instead of learn: a policy that solves the rest of the episode anew in every round (model-predictive control).
+"""Plan instead of learn: a policy that solves the rest of the episode in every round (model-predictive control).
 
 It is the program of `tether.assure.limit` with forecasts in the place of hindsight. In round h, with the visible
 series as forecast and the disturbances at their means, it looks for the deviations from the prior's actions that
@@ -116,7 +116,7 @@ class PlanningPolicy(eqx.Module):
             )
         self.disturbances = {name: episodes[name].mean(axis=(0, 1)) for name in env.hidden}
         self.env = env
-        # Arrays, so that another (lam, b) compiles nothing anew.
+        # Arrays, so that another (lam, b) does not compile again.
         self.certificate = jax.tree.map(np.float64, as_tree(certificate))
         self.updates = validate.count("updates", updates)
         self.steps = validate.count("steps", steps)

@@ -18,5 +18,5 @@ class RLACD(RL):
     guarded = True
 
     def learned_by(self, mode: Mode) -> Method:
-        """Offline `rl`."""
+        """Offline the policy is that of `rl`; online the guard changes what is explored, so it learns its own."""
         return RL() if mode == "offline" else self

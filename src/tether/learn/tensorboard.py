@@ -39,5 +39,5 @@ class TensorBoard:
         self._writer.flush()
 
     def close(self) -> None:
-        """Finish the file."""
+        """Write what is pending and close the file."""
         self._writer.close()
