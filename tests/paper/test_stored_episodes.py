@@ -26,10 +26,11 @@ def sources(folder):
     sun = [f"{time.isoformat()},{max(0.0, 500 * np.sin((time.hour - 6) / 3.8)):.1f},90" for time in times]
     (folder / "supply.csv").write_text("Time,Solar,Wind\n" + "\n".join(sun) + "\n")
     return (
-        "--demand",
-        folder / "demand.csv",
-        "--renewables",
-        folder / "supply.csv",
+        "carbon",
+        "--series",
+        f"demand={folder / 'demand.csv'}",
+        "--series",
+        f"renewables={folder / 'supply.csv'}",
         "--sources",
         "solar,wind",
     )
