@@ -6,13 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tether_ev import EV, synthetic_ev, system
-from tether_ev.structure import EVStructure
 
 import tether
 from tether.assure.falsify import falsify
 from tether.assure.verify import Search
 from tether.certificates import Structured
+from tether_ev import EV, synthetic_ev, system
+from tether_ev.structure import EVStructure
 
 ENV = EV()
 CONTRACT = ENV.contract(lam=1.0, b=1.0)
@@ -42,13 +42,16 @@ class WithoutEvening(EVStructure):
 @pytest.mark.slow
 def test_the_structure_survives_the_falsifier_at_every_plant():
     for make in (EV, *system.variants.values()):
-        found = falsify(make(), make().structure, count=1024)
+        found = falsify(make(), make().structure, count=512)
         assert not found.broken, found
 
 
 @pytest.mark.slow
 def test_a_structure_that_forgets_the_evening_is_found_out():
-    assert "later (prior)" in falsify(ENV, WithoutEvening(**dataclasses.asdict(ENV.structure)), count=1024).broken
+    assert (
+        "later (prior)"
+        in falsify(ENV, WithoutEvening(**dataclasses.asdict(ENV.structure)), count=1024).broken
+    )
 
 
 def test_the_constants_survive_and_a_faster_fading_gap_does_not():
@@ -95,7 +98,7 @@ def test_the_online_guard_and_its_monitor_see_no_breach_in_days_within_the_limit
                 step = ENV.step(state, drawn, guard.act(observation, thrifty(observation)).action)
                 guard.observe(float(step.cost))
                 state = step.state
-        assert guard.stats.breaches == 0
+            assert guard.breach is None
 
 
 def test_what_a_round_tells_of_the_hidden_series_is_true():
@@ -124,7 +127,9 @@ def test_the_hindsight_program_is_attained_and_above_what_a_guarded_policy_earns
         assert upper > max(run.returns[i], prior.returns[i])
 
 
-@pytest.mark.parametrize("wrong", [{"plug_out_min": 0.0}, {"plug_out_min": 0.2}, {"booked_else": 6.0}, {"tariff": np.nan}])
+@pytest.mark.parametrize(
+    "wrong", [{"plug_out_min": 0.0}, {"plug_out_min": 0.2}, {"booked_else": 6.0}, {"tariff": np.nan}]
+)
 def test_parameters_that_the_proofs_do_not_cover_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         EV(**wrong)

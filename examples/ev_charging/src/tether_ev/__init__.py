@@ -6,7 +6,6 @@ from typing import Any
 
 from tether.systems.program import Program
 from tether.systems.system import Defaults, Drift, System
-
 from tether_ev.env import EV, EVState
 from tether_ev.structure import EVStructure
 from tether_ev.synthetic import synthetic_ev

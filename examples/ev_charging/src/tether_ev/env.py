@@ -12,7 +12,6 @@ from tether.core.monitor import EntryRange, Range, Ranges
 from tether.core.ops import FLOATS, namespace
 from tether.core.sensitivity import Sensitivity, geometric
 from tether.systems.base import Env, Evidence, Shape, Step
-
 from tether_ev.structure import EVStructure, ceiling
 
 BOOKED, PRICE, SOLAR, HOUR, QUEUE = range(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
 from tether.core import validate
 from tether.data.episodes import Episodes
 
@@ -11,9 +12,17 @@ START_HOUR = 6
 """Hour of the clock in which every day begins; that of `tether_ev.EV`."""
 
 _CLOCK = np.arange(24)
-_BOOKED = np.interp(_CLOCK, [0, 5, 7, 9, 12, 15, 17, 18, 19, 20, 21, 23], [0.3, 0.2, 0.9, 1.4, 1.2, 1.3, 3.2, 4.0, 3.6, 2.6, 1.2, 0.6])  # fmt: skip
+_BOOKED = np.interp(
+    _CLOCK,
+    [0, 5, 7, 9, 12, 15, 17, 18, 19, 20, 21, 23],
+    [0.3, 0.2, 0.9, 1.4, 1.2, 1.3, 3.2, 4.0, 3.6, 2.6, 1.2, 0.6],
+)
 """Mean bookings by the clock, 100 kWh an hour: commuters in the morning, everybody in the evening."""
-_PRICE = np.interp(_CLOCK, [0, 5, 7, 9, 11, 14, 16, 18, 20, 22, 23], [1.6, 1.5, 2.6, 2.8, 1.8, 1.5, 2.6, 4.6, 4.4, 2.6, 1.9])  # fmt: skip
+_PRICE = np.interp(
+    _CLOCK,
+    [0, 5, 7, 9, 11, 14, 16, 18, 20, 22, 23],
+    [1.6, 1.5, 2.6, 2.8, 1.8, 1.5, 2.6, 4.6, 4.4, 2.6, 1.9],
+)
 """Mean price by the clock, 0.10 EUR/kWh: cheap at night and at noon, dear in the evening."""
 _SUN = np.maximum(np.sin(np.pi * (_CLOCK - 6.0) / 13.0), 0.0) * (_CLOCK > 6) * (_CLOCK < 19)
 """Clear sky by the clock, a share of the panels' power."""
@@ -46,7 +55,9 @@ def synthetic_ev(seed: int, n: int, horizon: int = 24) -> Episodes:
 
     def around(mean: NDArray[np.float64], by_day: float, by_hour: float) -> NDArray[np.float64]:
         """[n, H] log-normal departures from a mean day, with standard deviations of the logarithm."""
-        return mean[clock] * np.exp(by_day * rng.normal(size=(n, 1)) + by_hour * rng.normal(size=(n, horizon)))
+        return mean[clock] * np.exp(
+            by_day * rng.normal(size=(n, 1)) + by_hour * rng.normal(size=(n, horizon))
+        )
 
     clouds = rng.uniform(0.3, 1.0, (n, 1)) * rng.uniform(0.7, 1.0, (n, horizon))
     series = {
