@@ -5,8 +5,8 @@ before it is cut is q_h = (1 - d_h) x_{h-1} + m_h + w_h - v_h u_h >= 0, linear i
 the rewards concave in u. Where no bound allows a full house, x_max^2 + h > bound_h for every h, x_h = q_h and the
 program is *exact*. Elsewhere cars may drive on, f_h = [q_h - x_max]^+ in rounds with x_h = x_max only. The program then
 has the convex hull of the two cases, {f = 0, 0 <= x <= x_max, cost 1 + x^2} and {x = x_max, 0 <= f <= f_max, cost 1 +
-x_max^2}: with the weight t_h of the second, x_h = q_h - f_h, f_h <= f_max t_h and cost_h = 1 + x_max^2 t_h + (x_h - x_max
-t_h)^2 / (1 - t_h). That holds for every true trajectory: an *upper bound*.
+x_max^2}: with the weight t_h of the second, x_h = q_h - f_h, f_h <= f_max t_h and cost_h = 1 + x_max^2 t_h + (x_h -
+x_max t_h)^2 / (1 - t_h). That holds for every true trajectory: an *upper bound*.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class EVStructure(Structure):
 
     from U_0 = U and g_0 = min(E, U), and T_k = T_{k-1} + max F_k - lam, with 0 for L. Once U_k is 0 both queues are the
     same for ever, and the evening is no threat. From K hours ahead on all that can still come is counted at once,
-    without the clock and with one credit lam: g_{K+j} <= (1 - d_min)^j g, and F is at most (1 + lam) / lam g^2 and at most x^2
-    - (x - g)^2 <= 2 x_max g, so the rest is at most the smaller of
+    without the clock and with one credit lam: g_{K+j} <= (1 - d_min)^j g, and F is at most (1 + lam) / lam g^2 and at
+    most x^2 - (x - g)^2 <= 2 x_max g, so the rest is at most the smaller of
 
         (1 + lam) / lam g^2 / (1 - (1 - d_min)^2)   and   2 x_max g / d_min,    g = (1 - d_min) g_{K-1}.
 
