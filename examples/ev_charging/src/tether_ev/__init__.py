@@ -30,8 +30,7 @@ system = System(
     draw=synthetic_ev,
     program=_program,
     variants={
-        "small transformer": lambda: EV(power_max=3.0, queue_max=20.0),
-        "loyal drivers": lambda: EV(plug_out_min=0.005, plug_out_max=0.01),
+        "loyal drivers": lambda: EV(power_max=3.0, queue_max=20.0, plug_out_min=0.005, plug_out_max=0.01),
         "many walk-ins": lambda: EV(walk_in_max=3.0, efficiency_min=0.5, booked_evening=2.5),
     },
     defaults=Defaults(lams=(0.0, 0.5, 1.0, 2.0), quick_lams=(0.5, 1.0), bs=(1.0,), train_episodes=2000),
