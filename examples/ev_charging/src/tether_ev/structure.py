@@ -32,7 +32,7 @@ class EVStructure(Structure):
     cutting both to [0, x_max] makes it no larger. A queue that is gone leaves no gap: e' <= min(E, x'). Before x' is
     seen it is between
 
-        L = [(1 - d_max) x + m - a]^+  and  U = min(x_max, [(1 - d_min) x + m + w_max - v_min a]^+).
+        L = min(x_max, [(1 - d_max) x + m - a]^+)  and  U = min(x_max, [(1 - d_min) x + m + w_max - v_min a]^+).
 
     *What a gap costs in a round.* Let the own queue after it be x in [L, U] and the prior's at least x - g. The excess
     is at most F(x) - lam, F(x) = x^2 - (1 + lam) ([x - g]^+)^2. F grows up to x = g and is a parabola that bends down
@@ -142,9 +142,9 @@ class EVStructure(Structure):
         keep, drained = 1.0 - self.plug_out_min, self.efficiency_min * self.power_max
         arrivals = ops.minimum(booked, ceiling(self, hour, ops))
         widened = keep * gap + (self.power_max - action)
-        least = ops.maximum((1.0 - self.plug_out_max) * x + arrivals - action, 0.0)
+        least = (1.0 - self.plug_out_max) * x + arrivals - action
         most = keep * x + arrivals + self.walk_in_max - self.efficiency_min * action
-        most = ops.clip(most, 0.0, self.queue_max)
+        least, most = (ops.clip(each, 0.0, self.queue_max) for each in (least, most))
 
         credit = now.lam * now.cost_floor
         totals = [_largest_excess(widened, least, most, now.lam, ops) - credit]
@@ -155,14 +155,14 @@ class EVStructure(Structure):
             apart = ops.minimum(keep * apart, longest)
             totals.append(totals[-1] + _largest_excess(apart, 0.0, longest, now.lam, ops) - credit)
         apart = keep * apart
-        squares = _multiple(now.lam) * apart * apart / (1.0 - keep * keep)
+        squares = _multiple(now.lam, ops) * apart * apart / (1.0 - keep * keep)
         rest = ops.minimum(squares, 2.0 * self.queue_max * apart / self.plug_out_min)
         totals.append(totals[-1] + rest - credit)
         return Bounds(tuple(totals), 1.0 + most * most, (widened,))
 
     def close(self, step: Numbers, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Numbers]:
-        """See the class's documentation; the queue is what the next observation shows (`refine`)."""
-        (widened,) = step
+        """See the class's documentation, where e' is cut to x' once that is observed (`refine`); rounded outward."""
+        widened = step[0] + 64.0 * epsilon * (1.0 + self.queue_max + self.power_max)
         above = ops.maximum(cost * (1.0 - 8.0 * epsilon) - 1.0, 0.0)
         positive = above > 0.0
         left = ops.where(positive, ops.sqrt(ops.where(positive, above, 1.0)), 0.0)
@@ -177,13 +177,13 @@ class EVStructure(Structure):
         return (above,)
 
 
-def _multiple(lam: Number) -> Number:
-    """(1 + lam) / lam; very large for lam = 0."""
-    return (1.0 + lam) / (lam + 1e-12)
+def _multiple(lam: Number, ops: Ops) -> Number:
+    """(1 + lam) / lam; for lam = 0 so large that no gap times it is below the longest queue."""
+    return (1.0 + lam) / ops.maximum(lam, 1e-30)
 
 
 def _largest_excess(gap: Number, least: Number, most: Number, lam: Number, ops: Ops) -> Number:
     """The largest x^2 - (1 + lam) ([x - gap]^+)^2 for x between `least` and `most`."""
-    x = ops.clip(_multiple(lam) * gap, least, most)
+    x = ops.clip(_multiple(lam, ops) * gap, least, most)
     short = ops.maximum(x - gap, 0.0)
     return x * x - (1.0 + lam) * short * short
