@@ -15,7 +15,8 @@ from tether.certificates import LipschitzCertificate, Rule
 from tether.core import output, validate
 from tether.data.episodes import Episodes
 from tether.data.sources.gpu import load_bloom
-from tether.learn.train import GUARDED, Exploration, Method, Mode, Training, evaluate, regrets, train
+from tether.learn.methods import METHODS, method_of
+from tether.learn.train import Exploration, Mode, Training, evaluate, regrets, train
 from tether.paper.engines import Piece
 from tether.paper.learners import RecipeName, System, augmented, is_episode_file, load_system, recipe_of
 from tether.paper.published import play_idle, play_published, play_rl, read_published
@@ -48,7 +49,7 @@ class Plan:
     bs: tuple[float, ...]
     """Slacks a round of the grid, cost units."""
     seeds: tuple[int, ...]
-    methods: tuple[Method, ...]
+    methods: tuple[str, ...]
     rules: tuple[Rule, ...]
     """Of the guard. What needs no training of its own is played with all of them ..."""
     trained_rules: tuple[Rule, ...]
@@ -65,7 +66,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         validate.choice("system", self.system, SYSTEMS)
-        for name, kind in (("methods", Method), ("rules", Rule), ("trained_rules", Rule), ("modes", Mode)):
+        for method in self.methods:
+            method_of(method)
+        for name, kind in (("rules", Rule), ("trained_rules", Rule), ("modes", Mode)):
             for each in getattr(self, name):
                 validate.choice(name.removesuffix("s"), each, get_args(kind))
         for name in ("lams", "bs"):
@@ -104,7 +107,7 @@ def plan_for(system: str, scale: Scale, **changes: Any) -> Plan:
         lams=lams,
         bs=(2.0, 6.0) if carbon else (6.0,),
         seeds=tuple(range(5 if full else 3)),
-        methods=get_args(Method),
+        methods=tuple(method.name for method in METHODS),
         rules=get_args(Rule),
         trained_rules=get_args(Rule) if full else ("tight",),
         modes=("offline", "online"),
@@ -172,9 +175,9 @@ def pieces(plan: Plan, system: System, out: Path, folder: Path | None, paper: Pa
         # RL first: the others are measured against it, and RL+ACD plays what it learned.
         for method in sorted(plan.methods, key=lambda method: method != "rl"):
             rules: Sequence[Rule | None] = [None]
-            if method == "acrl":
+            if method_of(method).sees_memory:
                 rules = plan.trained_rules
-            elif method in GUARDED:
+            elif method_of(method).guarded:
                 rules = plan.rules if mode == "offline" else plan.trained_rules[-1:]
             for rule in rules:
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
@@ -190,7 +193,7 @@ class _Learning:
     system: System
     out: Path
     mode: Mode
-    method: Method
+    method: str
     rule: Rule | None
 
     def __call__(self, report: Report) -> dict[str, Any]:
@@ -214,12 +217,12 @@ class _Learning:
         contract = env.contract(self.plan.lams[0], self.plan.bs[0], self.system.train.horizon)
         return LipschitzCertificate(contract, env.sensitivity, self.rule or "tight")
 
-    def _train(self, method: Method, report: Report) -> Training:
+    def _train(self, method: str, report: Report) -> Training:
         """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
         plan = self.plan
-        learned: Method = "rl" if method == "rl+acd" and self.mode == "offline" else method
-        rule = self.rule if learned in GUARDED else None
-        name = "-".join([self.mode, learned.replace("+", "_"), *([rule] if rule else [])])
+        learned = method_of(method).learned_by(self.mode)
+        rule = self.rule if learned.guarded else None
+        name = "-".join([self.mode, learned.name.replace("+", "_"), *([rule] if rule else [])])
         recipe = recipe_of(plan.recipe, plan.system, passes=plan.passes, episodes=plan.explored)
         steps = recipe.passes if self.mode == "offline" else -(-recipe.episodes // recipe.batch)
         training = train(
@@ -236,7 +239,7 @@ class _Learning:
             checkpoint=self.out / "checkpoints" / f"{name}.npz",
             report=lambda done, history: report(done, steps, f"reward {np.mean(history.rewards[-1]):.1f}"),
         )
-        return replace(training, method=method)
+        return replace(training, method=method_of(method))
 
     def _explored(self, training: Training, seen: Exploration, report: Report) -> list[dict[str, Any]]:
         """What every episode of the exploration gave, averaged over blocks."""
@@ -277,7 +280,7 @@ class _Learning:
 
     def _tracks(self, training: Training) -> list[dict[str, Any]]:
         """The first test episodes, round by round, played by the first seed's policy for each setting."""
-        if self.method == "prior" or self.rule not in (None, self.plan.trained_rules[-1]):
+        if method_of(self.method).plays_prior or self.rule not in (None, self.plan.trained_rules[-1]):
             return []
         env, seed = self.system.env, training.seeds[0]
         episodes = self.system.test[: min(SHOWN, len(self.system.test))]
@@ -285,7 +288,9 @@ class _Learning:
         tracks = []
         for lam, b in training.settings:
             contract = env.contract(lam, b, episodes.horizon)
-            guard = replace(self._certificate(), contract=contract) if self.method in GUARDED else None
+            guard = (
+                replace(self._certificate(), contract=contract) if method_of(self.method).guarded else None
+            )
             run = rollout(env, training.policy(lam, b, seed), episodes, guard)
             assert run.prior_actions is not None
             assert run.radii is not None

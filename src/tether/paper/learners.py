@@ -14,10 +14,11 @@ from rich.table import Table
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.core import validate
 from tether.core.contract import Contract
+from tether.data.enrich import add_clock, add_forecast, augment
 from tether.data.episodes import Episodes
-from tether.data.series import add_clock, add_forecast, augment
 from tether.data.store import read_episode_file
-from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, regrets, train
+from tether.learn.methods import method_of
+from tether.learn.train import History, Mode, Recipe, Score, Training, evaluate, regrets, train
 from tether.systems import registry
 from tether.systems.base import Env
 from tether.systems.carbon.reader import load_carbon
@@ -221,7 +222,7 @@ class Result(NamedTuple):
 
 
 def run_method(
-    method: Method,
+    method: str,
     system: System,
     certificate: Certificate,
     lams: list[float],
@@ -233,12 +234,12 @@ def run_method(
     mode: Mode = "offline",
 ) -> Result:
     """Train a method for the whole grid and evaluate it; offline `rl+acd` is `rl`, and shares its checkpoint."""
-    trained = "rl" if method == "rl+acd" and mode == "offline" else method
+    played = method_of(method)
     training = train(
-        trained, system.env, system.train, certificate, mode=mode, lams=lams, bs=bs,
+        played.learned_by(mode), system.env, system.train, certificate, mode=mode, lams=lams, bs=bs,
         seeds=seeds, recipe=recipe, validation=system.validation, checkpoint=checkpoint, report=report,
     )  # fmt: skip
-    training = replace(training, method=method)
+    training = replace(training, method=played)
     return Result(training, evaluate(training, system.env, system.test, certificate))
 
 
@@ -276,11 +277,12 @@ def results_table(
             rewards, costs = [score.reward for score in mine], [score.cost for score in mine]
             rate = float(np.mean([score.violation_rate for score in mine]))
             # Offline `rl+acd` is trained in the data, unguarded; it has played nowhere yet.
-            played = len(seen) and (training.exploration is not None or training.method != "rl+acd")
+            borrowed = training.method.learned_by("offline") != training.method
+            played = len(seen) and (training.exploration is not None or not borrowed)
             during = f"{seen[:, training.settings.index((lam, b))].mean():.1%}" if played else "-"
-            known = published.get((training.method, lam, b))
+            known = published.get((training.method.name, lam, b))
             table.add_row(
-                training.method,
+                training.method.name,
                 f"{lam:g}",
                 f"{b:g}",
                 f"{np.mean(rewards):.2f}±{np.std(rewards):.2f}",
@@ -313,7 +315,7 @@ class Explored(NamedTuple):
 
 def explorations(system: System, results: list[Result]) -> list[Explored]:
     """What the online trainings among `results` explored, with the regret against `rl` if that is among them."""
-    reference = next((result.training for result in results if result.training.method == "rl"), None)
+    reference = next((result.training for result in results if result.training.method.name == "rl"), None)
     found = []
     for training, _ in results:
         seen = training.exploration
@@ -328,7 +330,7 @@ def explorations(system: System, results: list[Result]) -> list[Explored]:
             rates = seen.violations[:, i].mean(axis=0).tolist()
             found.append(
                 Explored(
-                    training.method,
+                    training.method.name,
                     lam,
                     b,
                     regret_first=parts[0],

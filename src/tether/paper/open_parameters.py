@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from tether.data.episodes import Episodes
-from tether.learn.train import Method, Score, Training, evaluate, train
+from tether.learn.train import Score, Training, evaluate, train
 from tether.paper.learners import Kind, System, certificate_of, recipe_of
 from tether.simulate.rollout import rollout
 from tether.systems.inference.env import Inference
@@ -234,7 +234,7 @@ def train_setting(
     validation = None if drawn.validation is None else setting.episodes(drawn.validation)
     recipe = recipe_of("tether", "inference", passes=passes)
 
-    def scored(method: Method, kind: Kind, lams: Sequence[float]) -> tuple[Training, list[Score]]:
+    def scored(method: str, kind: Kind, lams: Sequence[float]) -> tuple[Training, list[Score]]:
         certificate = certificate_of(kind, env, env.contract(LAMS[0], B, learn.horizon))
         training = train(
             method,
@@ -255,10 +255,7 @@ def train_setting(
         mine = [score.reward for score in scores if score.lam == lam]
         return [its - own for its, own in zip(best, mine, strict=True)]
 
-    prior, crl = (
-        regrets(scored(method, "lipschitz", LAMS[:1])[1], LAMS[0])
-        for method in cast(tuple[Method, ...], ("prior", "crl"))
-    )
+    prior, crl = (regrets(scored(method, "lipschitz", LAMS[:1])[1], LAMS[0]) for method in ("prior", "crl"))
     found = []
     for kind in kinds:
         training, scores = scored("acrl", kind, LAMS)
