@@ -18,8 +18,9 @@ COMMANDS = (
     "limit ev --lams 1 --bs 1 --episodes 2 --processes 1 --policies train --out limit",
     "verify ev --claims p(1),immediate --rounds 1 --samples 64 --steps 0 --generations 2 --out verify",
     "attack ev --certificate lipschitz --lams 1 --bs 1 --episodes 100 --batch 100 --precision float32 --out attack",
-    "reproduce ev --seeds 1 --methods prior --rules tight --modes offline --lams 1 --bs 1 --episodes 50 --out reproduce",
-    "report reproduce --no-figures",
+    "reproduce ev --seeds 1 --methods prior --rules tight --modes offline --lams 1 --bs 1 --episodes 50"
+    " --out reproduced",
+    "report reproduced --no-figures",
 )
 """With the constants: the structure is tested in test_ev_station.py, and takes longer to compile."""
 RUN = """
@@ -79,7 +80,7 @@ def test_every_command_and_gymnasium_know_an_installed_system(installed, tmp_pat
     assert cost == "cost 1.0"
     share = json.loads((tmp_path / "limit" / "results.json").read_text(encoding="utf-8"))
     assert "acrl" in json.dumps(share)
-    page = (tmp_path / "reproduce" / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "reproduced" / "report.html").read_text(encoding="utf-8")
     assert "EV charging" in page
 
 
