@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output
+from tether.systems import registry
 
 if TYPE_CHECKING:
     from tether.assure.limit import Limit
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tether.data.episodes import Episodes
     from tether.learn.policy import NetworkPolicy
     from tether.paper import learners
+    from tether.systems.system import System
 
 PLANNED = "mpc structured forecast"
 """What `--plan` is called in the table."""
@@ -96,7 +99,9 @@ def limit(options: Options) -> None:
     For each contract (lam, b) and episode the largest reward of any action sequence that keeps the promise, all
     disturbances known, is found by a convex program (extra `limit`: cvxpy). A policy's *share* is (V - V_prior) /
     (V_limit - V_prior). `limit` is an upper bound, `attained` the reward of sequences that do keep the promise: the
-    truth lies between them. What was solved is kept in OUT/solved, so that the same command only adds what is new.
+    truth lies between them. A system that has no convex program gets a search by gradients; `limit` is then the best
+    that it found, which is no upper bound, and the table says so. What was solved is kept in OUT/solved, so that the
+    same command only adds what is new.
 
     `--plan` adds what planning ahead earns where the demand to come is known and its disturbances are not.
 
@@ -106,11 +111,12 @@ def limit(options: Options) -> None:
     study = _Study.of(options, output.prepare_folder(options.out))
     with shell.progress() as progress:
         rows = [row for lam, b in grid for row in study.rows(lam, b, progress)]
-    table = _table(options.system, len(study.chosen), rows)
+    table = _table(options.system, len(study.chosen), rows, study.system.program is not None)
     shell.console.print(table)
     content = {
         "system": options.system,
         "episodes": len(study.chosen),
+        "proven": study.system.program is not None,
         "rows": [asdict(row) for row in rows],
         "sections": [study.section(table, *next((each for each in grid if each[0] > 0.0), grid[0]))],
     }
@@ -123,6 +129,7 @@ class _Study:
 
     options: Options
     folder: Path
+    system: System
     plant: learners.System
     chosen: Episodes
     prior: Run
@@ -142,11 +149,12 @@ class _Study:
         chosen = plant.test[np.linspace(0, len(plant.test) - 1, count).round().astype(int)]
         prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
         trainings = [_Trained.read(each, options.system, removed) for each in options.policies or []]
-        return cls(options, folder, plant, chosen, prior, trainings)
+        return cls(options, folder, registry.find(options.system), plant, chosen, prior, trainings)
 
     def rows(self, lam: float, b: float, progress: Progress) -> Iterator[Row]:
         """Of one contract: the prior first, the limit last."""
         from tether.assure.limit import hindsight_limit
+        from tether.assure.nonlinear import NonlinearProgram
 
         contract = self.plant.env.contract(lam, b, self.chosen.horizon)
         found = hindsight_limit(
@@ -154,6 +162,7 @@ class _Study:
             self.chosen,
             contract,
             self.prior.costs,
+            program=self.system.program or NonlinearProgram,
             processes=self.options.processes,
             cache=self.folder / "solved",
             report=self._bar(progress, f"lam {lam:g}, b {b:g}"),
@@ -198,9 +207,11 @@ class _Study:
 
         env = self.plant.env
         contract = env.contract(lam, b, self.chosen.horizon)
-        pictures = [
-            safe_sets(env, self.chosen[:1], certificate_of(kind, env, contract)) for kind in get_args(Kind)
-        ]
+        pictures = []
+        for kind in get_args(Kind):
+            with contextlib.suppress(NotImplementedError):  # a system may have no structure
+                guide = certificate_of(kind, env, contract)
+                pictures.append(safe_sets(env, self.chosen[:1], guide))
         title = f"{self.options.system}, lam = {lam:g}, b = {b:g}: the first test episode"
         figure = safe_sets_figure(pictures, title)
         save(figure, self.folder / "safe-sets.png")
@@ -209,7 +220,8 @@ class _Study:
             **section_of(table),
             "image": (self.folder / "safe-sets.svg").read_text(encoding="utf-8"),
             "image_text": "What a greedy learner may do in each round of one episode (shaded) and what it does, "
-            "with global Lipschitz constants and with the system's own structure. The promise is the same.",
+            "with global Lipschitz constants and, if it has one, with the system's own structure. The promise is "
+            "the same.",
         }
 
 
@@ -309,10 +321,12 @@ def _plan(
     return whole.returns, audit(whole, prior, contract).violation_rate
 
 
-def _table(system: str, episodes: int, rows: list[Row]) -> Table:
+def _table(system: str, episodes: int, rows: list[Row], proven: bool) -> Table:
     table = Table(title=f"{system}: share of the hindsight limit, {episodes} episodes", box=SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
     table.caption = "share = (V - V_prior) / (V_limit - V_prior); ± standard deviation over seeds"
+    if not proven:
+        table.caption += "; limit: the best that a search found, NOT a proven upper bound"
     table.add_column("policy", no_wrap=True)
     for name in ("lam", "b", "reward", "share", "viol."):
         table.add_column(name, justify="right", no_wrap=True)

@@ -10,6 +10,7 @@ import typer
 
 from tether.cli import shell
 from tether.core import output
+from tether.systems import registry
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def sensitivity(options: Options) -> None:
             plant.env.contract(lam, b, plant.test.horizon),
             options.episodes,
             shell.seeds_from(options.seed, options.seeds),
-            everyday=None if options.data is None else plant.test,
+            everyday=registry.find(options.system).draw if options.data is None else plant.test,
             report=report,
         )
     for table in wrong_constants.study_tables(results):
