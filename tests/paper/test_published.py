@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tether
-from tether.paper.networks import load_authors_network
-from tether.paper.published import play_idle, play_published, play_rl
+from tether.paper.studies.networks import load_authors_network
+from tether.paper.studies.published import play_idle, play_published, play_rl
 
 pytestmark = pytest.mark.needs_data
 

@@ -40,6 +40,8 @@ class Reader:
     """Which series are real, in words, for reports."""
     help: str
     """What the folder must hold, in a few words."""
+    source: str = "folder"
+    """What results.json calls the data; `authors` for the data of the paper."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,9 @@ class System:
     """How it is trained and evaluated."""
     drifts: tuple[Drift, ...] = ()
     """How it can leave its claims."""
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """Labels of axes, with units, by visible series; `"action"` is that of the actions. What has the same label is drawn
+    on the same axis of the report's player; what has none gets an axis of its own."""
     action_high: Callable[[Any], Any] | None = None
     """(env): a finite upper bound of the actions for Gymnasium, where the environment has none."""
     observation_bounds: Callable[[Any, Any], Mapping[str, tuple[float, float]]] | None = None

@@ -11,7 +11,7 @@ from tether.systems.carbon.reader import load_carbon
 from tether.systems.carbon.structure import CarbonStructure
 from tether.systems.carbon.synthetic import synthetic_carbon
 from tether.systems.program import Program
-from tether.systems.system import Drift, Reader, Splits, System
+from tether.systems.system import Defaults, Drift, Reader, Splits, System
 
 __all__ = ["Carbon", "CarbonState", "CarbonStructure", "load_carbon", "synthetic_carbon", "system"]
 
@@ -49,7 +49,9 @@ system = System(
     title="Carbon-aware scheduling",
     env=Carbon,
     draw=synthetic_carbon,
-    reader=Reader(_read, origin="authors' data", help="the authors' carbon windows (.mat)"),
+    reader=Reader(
+        _read, origin="authors' data", help="the authors' carbon windows (.mat)", source="authors"
+    ),
     program=_program,
     variants={
         "drops much": lambda: Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
@@ -59,10 +61,13 @@ system = System(
         ),
     },
     without_noise=_without_noise,
+    # The paper's recipe has nearly twice as many episodes in a pass.
+    defaults=Defaults(paper_passes=30),
     drifts=(
         Drift("efficiency", "efficiency_noise", offset=lambda env: float(env.efficiency)),
         Drift("cost", None),
     ),
+    axes={"demand": "energy", "renewables": "energy", "action": "energy"},
     action_high=_action_high,
     observation_bounds=_observation_bounds,
 )

@@ -35,6 +35,12 @@ system = System(
     },
     defaults=Defaults(lams=(0.0, 0.5, 1.0, 2.0), quick_lams=(0.5, 1.0, 2.0), bs=(0.5, 1.0)),
     drifts=(Drift("effectiveness", "effectiveness"), Drift("cost", None)),
+    axes={
+        "heat_load": "heat, kWh",
+        "action": "heat, kWh",
+        "outside": "temperature, °C",
+        "price": "price of a kWh",
+    },
     observation_bounds=_observation_bounds,
 )
 """The system `cooling`."""

@@ -15,8 +15,9 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from tether.data.episodes import Episodes
+from tether.learn.plant import Kind, Plant, certificate_of
 from tether.learn.train import Method, Score, Training, evaluate, train
-from tether.paper.learners import Kind, System, certificate_of, recipe_of
+from tether.learn.trial import recipe_of
 from tether.simulate.rollout import rollout
 from tether.systems.inference.env import Inference
 
@@ -216,7 +217,7 @@ class Trained:
 
 
 def train_setting(
-    setting: Setting, drawn: System, seeds: Sequence[int], passes: int, kinds: Sequence[Kind]
+    setting: Setting, drawn: Plant, seeds: Sequence[int], passes: int, kinds: Sequence[Kind]
 ) -> list[Trained]:
     """Train RL, CRL and ACRL offline, ACRL with each kind of certificate; regrets are of the training episodes.
 
@@ -232,7 +233,7 @@ def train_setting(
     env = setting.env
     learn = setting.episodes(drawn.train)
     validation = None if drawn.validation is None else setting.episodes(drawn.validation)
-    recipe = recipe_of("tether", "inference", passes=passes)
+    recipe = recipe_of("tether", drawn.system.defaults, passes=passes)
 
     def scored(method: Method, kind: Kind, lams: Sequence[float]) -> tuple[Training, list[Score]]:
         certificate = certificate_of(kind, env, env.contract(LAMS[0], B, learn.horizon))
@@ -279,7 +280,7 @@ def train_setting(
 
 
 def search(
-    drawn: System,
+    drawn: Plant,
     settings: int,
     trained: int,
     seeds: Sequence[int],

@@ -15,7 +15,7 @@ from tether.exact import optimistic, planning, theory
 from tether.exact.carbon_mixture import CarbonMixture
 from tether.exact.optimistic import Learning, Variant
 from tether.exact.planning import Floats, Problem, Resolution
-from tether.paper.theory_tables import NEAR, NEAR_OF_GAIN, LearningRow, SettingRow, TheoryStudy
+from tether.paper.studies.theory_tables import NEAR, NEAR_OF_GAIN, LearningRow, SettingRow, TheoryStudy
 
 
 def theory_study(

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tether.certificates import LipschitzCertificate, Rule
 from tether.core.sensitivity import Sensitivity
-from tether.paper.networks import load_authors_network
+from tether.paper.studies.networks import load_authors_network
 from tether.simulate.rollout import rollout
 from tether.systems.carbon.env import Carbon
 from tether.systems.carbon.reader import load_carbon
