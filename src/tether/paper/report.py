@@ -18,6 +18,17 @@ from tether.paper.claims import claims_table, write_claims
 from tether.paper.comparison import averages, compare
 from tether.paper.results import find_results
 
+METHODS = [
+    {"name": "prior", "title": "prior", "guarded": False},
+    {"name": "random+acd", "title": "Random+ACD", "guarded": True},
+    {"name": "rl", "title": "RL", "guarded": False},
+    {"name": "rl+acd", "title": "RL+ACD", "guarded": True},
+    {"name": "crl", "title": "CRL", "guarded": False},
+    {"name": "acrl", "title": "ACRL", "guarded": True},
+]
+SCRIPTS = ("base.js", "charts.js", "words.js", "player.js", "page.js")
+"""The parts of the page's script, in the order in which they build on each other."""
+
 
 def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None = None) -> Path:
     """Build `report.html` from the results in `folder` or in the folders in it, and figures beside each results.json.
@@ -58,6 +69,7 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
     content = json.dumps(
         {
             "results": list(studies),
+            "methods": METHODS,
             "averages": [averages(study) for study in studies],
             "claims": claims_table(studies),
             "comparison": compare(studies),
@@ -70,7 +82,7 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
     page = (parts / "page.html").read_text(encoding="utf-8")
     for mark, text in (
         ("/*{css}*/", (parts / "page.css").read_text(encoding="utf-8")),
-        ("/*{js}*/", (parts / "page.js").read_text(encoding="utf-8")),
+        ("/*{js}*/", "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)),
         ("{data}", data),
     ):
         before, found, after = page.partition(mark)

@@ -89,7 +89,7 @@ def _complete(content: dict[str, Any]) -> None:
     if "boards" not in content:
         first = next(iter(content["episodes"]), {})
         series = [each for each in first if each not in REQUIRED["episodes"]]
-        content["boards"] = [{"label": "in each round", "action": 0, "series": series}]
+        content["boards"] = [{"label": "energy", "action": 0, "series": series}]
 
 
 class Found(NamedTuple):
