@@ -78,7 +78,7 @@ def test_systems_without_a_program_and_costs_of_the_wrong_shape_are_refused():
 def test_the_command_writes_the_share_of_each_policy(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from tether.cli.main import app
+    from tether.cli.app import app
     from tether.learn.mpc import PlanningPolicy
 
     # The prior's action in the place of the plan, which tests/learn/test_mpc.py looks at; in two calls.

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from scipy.io import savemat
 from typer.testing import CliRunner, Result
 
 from tether.bench.data import bench_data, bench_table
-from tether.cli.data import app, parse_forecast, parse_split, recognise
+from tether.cli.app import data_group
+from tether.cli.data_build import parse_forecast, parse_split
+from tether.cli.data_sources import recognise
 from tether.data.episodes import Episodes
 from tether.data.store import load_episodes, read_episode_file, save_episodes
 from tether.envs import Carbon
@@ -23,7 +27,9 @@ SUPPLY += "Batteries,Imports,Other"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
+    words = [str(argument) for argument in arguments]
+    with patch.object(sys, "argv", ["tether", "data", *words]):
+        return CliRunner().invoke(data_group, words, env={"COLUMNS": "120"})
 
 
 def shown(*arguments: object) -> str:

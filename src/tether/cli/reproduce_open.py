@@ -2,73 +2,67 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+
+from tether.cli import shell
+from tether.core import output
 
 if TYPE_CHECKING:
     from tether.paper.open_parameters import PriorForm, Screened, Trained
 
-console = Console()
+
+@dataclass(frozen=True)
+class Options:
+    """What `tether reproduce open` can be asked for."""
+
+    out: Annotated[Path, shell.out_option("results.json")] = Path("out/open")
+    settings: Annotated[int, typer.Option(help="Random settings to screen.", min=1)] = 3000
+    trained: Annotated[int, typer.Option(help="Of those that pass, how many to train at most.", min=0)] = 4
+    seeds: Annotated[int, typer.Option(help="Number of seeds of the learners.", min=1)] = 3
+    seed: shell.Seed = 0
+    episodes: Annotated[int, typer.Option(help="Synthetic training episodes.", min=50)] = 240
+    passes: Annotated[int, typer.Option(help="Passes over them.", min=1)] = 40
 
 
-def command(
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for results.json; made if it is not there.")
-    ] = Path("out/open"),
-    settings: Annotated[int, typer.Option(help="Random settings to screen.", min=1)] = 3000,
-    trained: Annotated[int, typer.Option(help="Of those that pass, how many to train at most.", min=0)] = 4,
-    seeds: Annotated[int, typer.Option(help="Number of seeds of the learners.", min=1)] = 3,
-    seed: Annotated[int, typer.Option("--seed", help="First random seed.", min=0)] = 0,
-    episodes: Annotated[int, typer.Option(help="Synthetic training episodes.", min=50)] = 240,
-    passes: Annotated[int, typer.Option(help="Passes over them.", min=1)] = 40,
-) -> None:
+def reproduce_open(options: Options) -> None:
     """Look for values of what the paper leaves open of AI inference under which all that it reports holds at once.
 
     First the printed form of the prior Carbon-B beside the one whose certificate is proved. Then random values of Q_c,
     C_d, C_i, capacity, first charge and scale: screened with Carbon-B and a greedy policy, and the most promising
     trained, with the Lipschitz rule `tight` and with the structured certificate. Some minutes.
     """
-    from tether.core import output
     from tether.paper import open_parameters
     from tether.paper.learners import load_system
     from tether.paper.report import section_of
     from tether.systems.inference.env import Inference
 
-    folder = output.prepare_folder(out)
-    drawn = load_system("inference", None, episodes, seed)
+    folder = output.prepare_folder(options.out)
+    drawn = load_system("inference", None, options.episodes, options.seed)
     forms = open_parameters.prior_forms(Inference(), drawn.test)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("screening", total=settings)
+    seeds = range(options.seed, options.seed + options.seeds)
+    with shell.counting("screening", options.settings) as report:
         passed, found = open_parameters.search(
-            drawn, settings, trained, range(seed, seed + seeds), passes,
-            lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
+            drawn, options.settings, options.trained, seeds, options.passes,
+            lambda what, done, total: report(done, total, what),
         )  # fmt: skip
-    tables = [prior_table(forms), search_table(settings, passed, found)]
+    tables = [prior_table(forms), search_table(options.settings, passed, found)]
     for table in tables:
-        console.print(table)
-    output.write_json(
-        folder / "results.json",
-        {
-            "priors": [asdict(form) for form in forms],
-            "screened": settings,
-            "passed": [asdict(each) for each in passed],
-            "trained": [asdict(each) | {"claims": each.claims()} for each in found],
-            "sections": [section_of(table) for table in tables],
-            "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
-        },
-    )
-    console.print(f"Results: {folder / 'results.json'}")
+        shell.console.print(table)
+    content = {
+        "priors": [asdict(form) for form in forms],
+        "screened": options.settings,
+        "passed": [asdict(each) for each in passed],
+        "trained": [asdict(each) | {"claims": each.claims()} for each in found],
+        "sections": [section_of(table) for table in tables],
+    }
+    shell.finish(folder, content)
 
 
 def prior_table(forms: list[PriorForm]) -> Table:
