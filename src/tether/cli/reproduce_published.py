@@ -30,8 +30,8 @@ def reproduce_published(options: Options) -> None:
     and b = 2, what follows from numbers that the paper does not print or prints otherwise: the constant `carried`, the
     largest backlog, two weights of the reward. Nothing here is random: the seed is of no consequence.
     """
-    from tether.paper import published
-    from tether.paper.choices import choices_table, play_choices
+    from tether.paper.studies import published
+    from tether.paper.studies.choices import choices_table, play_choices
 
     paper, data, console = options.paper, options.data, shell.console
     folder = output.prepare_folder(options.out)

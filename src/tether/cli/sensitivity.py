@@ -42,12 +42,14 @@ def sensitivity(options: Options) -> None:
     """
     from tether.assure import wrong_constants
     from tether.core import drawing
-    from tether.paper.learners import load_system
+    from tether.learn.plant import load_plant
+    from tether.systems import registry
 
     lam, b = shell.promise(options.lam, options.b)
-    plant = load_system(options.system, options.data, 1, options.seed, held_out=False)
-    folder = output.prepare_folder(options.out or shell.default_folder("sensitivity", options.system))
-    with shell.counting(options.system) as report:
+    plant = load_plant(registry.find(options.system), options.data, 1, options.seed, held_out=False)
+    name = plant.system.name
+    folder = output.prepare_folder(options.out or shell.default_folder("sensitivity", name))
+    with shell.counting(name) as report:
         results = wrong_constants.study(
             plant.env,
             plant.env.contract(lam, b, plant.test.horizon),

@@ -139,9 +139,7 @@ def draw_test(system: System, episodes: int, seed: int) -> Episodes:
     return system.draw(seed + 1_000_000, max(1, 2 * episodes // 3))
 
 
-def _splits(
-    system: System, env: Env, data: Path | None, episodes: int, seed: int, held_out: bool
-) -> Splits:
+def _splits(system: System, env: Env, data: Path | None, episodes: int, seed: int, held_out: bool) -> Splits:
     if data is None:
         # Not every so many hours, which would be the same hour of the day each time.
         spread = np.linspace(0, YEAR - 1, max(1, episodes // 3)).astype(int)

@@ -56,8 +56,8 @@ def compare(studies: Sequence[Results]) -> list[dict[str, Any]]:
         for study in mine:
             here.setdefault(study["data"]["source"], study)
         printed = next((study["paper"] for study in mine if study["paper"]), None)
-        rows_of = {"carbon": lambda: _carbon(printed, mine), "inference": lambda: _inference(printed)}
-        for quantity, paper, ours, why in rows_of.get(system, list)():
+        quantities = {"carbon": _carbon(printed, mine), "inference": _inference(printed)}
+        for quantity, paper, ours, why in quantities.get(system, ()):
             made = {
                 source: ours(here[source]) if source in here else None for source in ("authors", "embedded")
             }

@@ -75,7 +75,7 @@ def digest_of_code(roots: Iterable[str]) -> str:
 
 
 def imported_modules(roots: Iterable[str]) -> dict[str, Path]:
-    """These modules and those that they import, directly or not, with their files; other people's packages are left out.
+    """These modules and those of their own packages that they import, directly or not, with their files.
 
     Imports inside of functions count, those for type checking only do not.
     """
@@ -114,7 +114,9 @@ def _imports(tree: ast.AST, module: str, file: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             origin = node.module or ""
             if node.level:  # relative: from the package of the module
-                above = module.split(".")[: len(module.split(".")) - node.level + (file.name == "__init__.py")]
+                above = module.split(".")[
+                    : len(module.split(".")) - node.level + (file.name == "__init__.py")
+                ]
                 origin = ".".join([*above, *([origin] if origin else [])])
             yield origin
             yield from (f"{origin}.{alias.name}" for alias in node.names)

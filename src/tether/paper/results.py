@@ -64,9 +64,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
     content = _read(file)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else type(content).__name__
-        raise ValueError(
-            f"{file}: schema must be {SCHEMA!r} (of `tether reproduce SYSTEM`), got {found!r}"
-        )
+        raise ValueError(f"{file}: schema must be {SCHEMA!r} (of `tether reproduce SYSTEM`), got {found!r}")
     for part, fields in REQUIRED.items():
         if part not in content:
             raise ValueError(f"{file}: the part {part!r} is missing")

@@ -117,8 +117,8 @@ class System:
     drifts: tuple[Drift, ...] = ()
     """How it can leave its claims."""
     axes: Mapping[str, str] = field(default_factory=dict)
-    """Labels of axes, with units, by visible series; `"action"` is that of the actions. What has the same label is drawn
-    on the same axis of the report's player; what has none gets an axis of its own."""
+    """Labels of axes, with units, by visible series; `"action"` is that of the actions. What has the same label is on
+    the same axis of the report's player; what has none gets an axis of its own."""
     action_high: Callable[[Any], Any] | None = None
     """(env): a finite upper bound of the actions for Gymnasium, where the environment has none."""
     observation_bounds: Callable[[Any, Any], Mapping[str, tuple[float, float]]] | None = None

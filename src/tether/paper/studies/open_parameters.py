@@ -15,11 +15,11 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from tether.data.episodes import Episodes
-from tether.learn.plant import Kind, Plant, certificate_of
+from tether.learn.plant import Kind, Plant, certificate_of, load_plant
 from tether.learn.train import Method, Score, Training, evaluate, train
 from tether.learn.trial import recipe_of
 from tether.simulate.rollout import rollout
-from tether.systems.inference.env import Inference
+from tether.systems.inference import Inference, system
 
 PRINTED_REGRET = 51.417
 """Carbon-B's regret in the paper; it is what C_d and C_i of `Inference` were calibrated to."""
@@ -45,7 +45,12 @@ class PriorForm:
     worst_cost: float
 
 
-def prior_forms(env: Inference, episodes: Episodes) -> list[PriorForm]:
+def draw_plant(episodes: int, seed: int) -> Plant:
+    """The inference system on synthetic episodes, so many of them to train on."""
+    return load_plant(system, None, episodes, seed)
+
+
+def prior_forms(env: Any, episodes: Episodes) -> list[PriorForm]:
     """The form whose certificate is proved beside the printed one, with two estimates of v_a."""
     mean = 0.5 * (1.0 + env.discharge_rate_min)
     forms: dict[str, Callable[..., Any]] = {

@@ -49,9 +49,7 @@ system = System(
     title="Carbon-aware scheduling",
     env=Carbon,
     draw=synthetic_carbon,
-    reader=Reader(
-        _read, origin="authors' data", help="the authors' carbon windows (.mat)", source="authors"
-    ),
+    reader=Reader(_read, origin="authors' data", help="the authors' carbon windows (.mat)", source="authors"),
     program=_program,
     variants={
         "drops much": lambda: Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
