@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commands import exit_code
+import tanks
+from commands import exit_code, run
+from tether.learn.plant import draw_test
 from tether.learn.trial import recipe_of
 from tether.paper import evaluation as paper
 from tether.paper import figures
@@ -178,3 +180,37 @@ def test_the_code_of_a_run_is_what_its_evaluation_imports_and_nothing_else(tmp_p
     for name, changes in (("unused", False), ("hints", False), ("pipe", True)):
         (package / f"{name}.py").write_text("width = 2\n")
         assert (digest_of_code(["tank_package"]) != before) == changes
+
+
+def test_a_system_of_one_s_own_is_evaluated_and_reported_by_where_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "paper_figures", lambda _results: {})  # test_report draws them
+    code, out, err = run(
+        monkeypatch, capsys, "reproduce", "tanks:system", "--methods", "rl,rl+acd", "--rules", "tight", "--seeds", 1,
+        "--episodes", 30, "--passes", 2, "--modes", "offline", "--out", tmp_path / "tanks",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "tanks, learned offline" in out
+    results = read_results(tmp_path / "tanks" / "results.json")
+    assert (results["system"], results["title"]) == ("tanks", "Two tanks")
+    assert (results["grid"]["lams"], results["grid"]["bs"], results["training"]["width"]) == (
+        [0.0, 1.0],
+        [0.5],
+        4,
+    )
+    guarded = [row for row in results["scores"] if row["method"] == "rl+acd"]
+    assert {row["violation_rate"] for row in guarded} == {0.0}
+    assert results["boards"] == [
+        {"label": "water, m, action 1", "action": 0, "series": ["inflow_1"]},
+        {"label": "water, m, action 2", "action": 1, "series": ["inflow_2"]},
+        {"label": "price", "action": None, "series": ["price"]},
+    ]
+    test = draw_test(tanks.system, 30, 0)
+    assert results["episodes"][0]["inflow_2"] == pytest.approx(test["inflow"][0, :, 1], rel=1e-4)
+    for track in (each for each in results["tracks"] if each["method"] == "rl+acd"):
+        played, low, high = (np.array(track[name]) for name in ("action", "low", "high"))
+        assert played.shape == low.shape == (6, 2)
+        assert np.all((low - 1e-3 <= played) & (played <= high + 1e-3))
+        assert np.all((low >= 0.0) & (high <= 4.0))
+    code, out, err = run(monkeypatch, capsys, "report", tmp_path)
+    assert code == 0, err
+    assert "Two tanks" in (tmp_path / "report.html").read_text()

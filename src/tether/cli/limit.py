@@ -106,7 +106,7 @@ def limit(options: Options) -> None:
     study = _Study.of(options, output.prepare_folder(options.out))
     with shell.progress() as progress:
         rows = [row for lam, b in grid for row in study.rows(lam, b, progress)]
-    table = _table(study.plant.system.name, len(study.chosen), rows)
+    table = _table(options.system, len(study.chosen), rows)
     shell.console.print(table)
     content = {
         "system": study.plant.system.name,
@@ -202,8 +202,8 @@ class _Study:
         pictures = [
             safe_sets(env, self.chosen[:1], certificate_of(kind, env, contract)) for kind in get_args(Kind)
         ]
-        title = f"{self.plant.system.title}, lam = {lam:g}, b = {b:g}: the first test episode"
-        figure = safe_sets_figure(pictures, title, self.plant.system.axes.get("action", "action"))
+        title = f"{self.options.system}, lam = {lam:g}, b = {b:g}: the first test episode"
+        figure = safe_sets_figure(pictures, title)
         save(figure, self.folder / "safe-sets.png")
         save(figure, self.folder / "safe-sets.svg")
         return {

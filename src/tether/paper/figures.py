@@ -37,8 +37,8 @@ METHODS = {
 
 
 @styled
-def safe_sets_figure(pictures: list[SafeSets], title: str, label: str) -> Figure:
-    """The safe sets of several certificates side by side; `label` is that of the axis of the actions."""
+def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
+    """The safe sets of several certificates side by side."""
     figure, axes = new_figure(4.2 * len(pictures), 3.4, columns=len(pictures), sharey=True)
     for axis, each in zip(axes[0], pictures, strict=True):
         rounds = np.arange(1, len(each.played) + 1)
@@ -49,7 +49,7 @@ def safe_sets_figure(pictures: list[SafeSets], title: str, label: str) -> Figure
         axis.plot(rounds, each.wish, "x", color=RED, markersize=4, label="proposed")
         axis.plot(rounds, each.played, "o", color=BLUE, markersize=3.5, label="played")
         axis.set(title=each.name, xlabel="round", xlim=(0.5, len(rounds) + 0.5))
-    axes[0, 0].set_ylabel(label)
+    axes[0, 0].set_ylabel("action")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=4, loc="outside lower center")
     figure.suptitle(title)

@@ -85,7 +85,7 @@ def _complete(content: dict[str, Any]) -> None:
     if "title" not in content:
         content["title"] = registry.find(name).title if name in registry.names() else str(name)
     if "boards" not in content:
-        first = next(iter(content["episodes"]), {})
+        first: dict[str, Any] = next(iter(content["episodes"]), {})
         series = [each for each in first if each not in REQUIRED["episodes"]]
         content["boards"] = [{"label": "energy", "action": 0, "series": series}]
 
