@@ -56,16 +56,7 @@ def assemble(
             "cost": float(prior.total_costs.mean()),
             "worst_cost": float(prior.total_costs.max()),
         },
-        "bounds": [
-            {
-                "lam": lam,
-                "b": b,
-                "cost": float((1.0 + lam) * prior.total_costs.mean() + test.horizon * b),
-                "worst_cost": float((1.0 + lam) * prior.total_costs.max() + test.horizon * b),
-            }
-            for b in evaluation.bs
-            for lam in evaluation.lams
-        ],
+        "bounds": _bounds(evaluation, prior.total_costs, test.horizon),
         "scores": _with_regrets(_gathered(done, "scores")),
         "exploration": _gathered(done, "exploration"),
         "guard": done["guard"],
@@ -78,6 +69,20 @@ def assemble(
         "paper": known["paper"],
         "provenance": {"command": known["command"], **known["machine"]},
     }
+
+
+def _bounds(evaluation: Evaluation, costs: Any, horizon: int) -> list[dict[str, Any]]:
+    """For each (lam, b) the bounds on the mean and on the worst cost of an episode, from the prior's costs [N]."""
+    return [
+        {
+            "lam": lam,
+            "b": b,
+            "cost": float((1.0 + lam) * costs.mean() + horizon * b),
+            "worst_cost": float((1.0 + lam) * costs.max() + horizon * b),
+        }
+        for b in evaluation.bs
+        for lam in evaluation.lams
+    ]
 
 
 def _gathered(done: dict[str, Any], part: str) -> list[dict[str, Any]]:

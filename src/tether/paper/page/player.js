@@ -1,6 +1,6 @@
 // One episode, round by round: what is visible, what is played and what it costs.
 const LOOKS = [
-  { color: "var(--demand)", dots: "1 4", dash: "2 3" }, { color: "var(--sun)", shape: "area" },
+  { color: "var(--series)", dots: "1 4", dash: "2 3" }, { color: "var(--area)", shape: "area" },
   { color: "var(--crl)", dash: "8 3" }, { color: "var(--random-acd)", dash: null },
 ];
 /** Entry k of each round of a curve; a system with one action has numbers instead of lists. */
