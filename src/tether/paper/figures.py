@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import matplotlib.lines
+import matplotlib.ticker
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -74,7 +75,7 @@ def guard_figure(results: dict[str, Any]) -> Figure:
     """What the guard does to a greedy and a random learner: cost against its bound, over the rounds."""
     study = results["guard"]
     curves = {(each["learner"], each["guard"]): each for each in study["curves"]}
-    figure, axes = new_figure(9.0, 3.8, columns=2)
+    figure, axes = new_figure(9.0, 4.3, columns=2)
     left, right = axes[0]
     rule = study["curves"][-1]["guard"]
     rounds = np.arange(1, len(study["bound"]["median"]) + 1)
@@ -106,7 +107,7 @@ def guard_figure(results: dict[str, Any]) -> Figure:
     for axis, scale in ((left, "linear" if free else "log"), (right, "log")):
         axis.set_yscale(scale)
         axis.set_xlabel("round h")
-        axis.legend(loc="best", fontsize=8)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8)
     learners = (
         f"lam = {study['lam']:g}, b = {study['b']:g}; learners that learn nothing, guard with rule {rule}"
     )
@@ -151,7 +152,7 @@ def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | No
     figure, axes = new_figure(
         max(6.6, 1.3 + 3.9 * len(grid["bs"])), 3.2, columns=len(grid["bs"]), sharey=True
     )
-    drawn = False
+    drawn, lowest = False, 0.0
     for axis, b in zip(axes[0], grid["bs"], strict=True):
         for method in grid["methods"]:
             if field == "regret" and method == "rl":
@@ -159,13 +160,14 @@ def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | No
             found = [(lam, _values(results, field, method, lam, b)) for lam in grid["lams"]]
             points = [(lam, values) for lam, values in found if values]
             if points:
-                drawn = True
+                drawn, lowest = True, min(lowest, *(min(values) for _, values in points))
                 _draw_seeds(axis, [lam for lam, _ in points], [values for _, values in points], method, "o")
         axis.set_title(f"b = {b:g}", loc="left")
         axis.set_xlabel("lam")
         axis.set_xticks(grid["lams"])
-        axis.set_ylim(bottom=0.0)
     axes[0, 0].set_ylabel(label)
+    if lowest >= 0.0:
+        axes[0, 0].set_ylim(bottom=0.0)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     _name(figure, results, label, _how(results, _after(results)))
     return figure if drawn else None
@@ -200,6 +202,9 @@ def _costs(results: dict[str, Any]) -> Figure:
                     )
                     axis.plot(np.mean(values), at, ("o", "s")[j], color=METHODS[method][1])
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("")
         axis.set_yticks(range(len(grid["methods"])), [METHODS[method][0] for method in grid["methods"]])
         axis.invert_yaxis()
         axis.set_xlabel(f"{title} of an episode")
@@ -246,8 +251,9 @@ def _rules(results: dict[str, Any]) -> Figure | None:
                 )
         axis.set_title(METHODS[method][0], loc="left")
         axis.set_xlabel("lam")
-        axis.legend(loc="best", fontsize=8)
     axes[0, 0].set_ylabel("mean reward of an episode")
+    handles = {line.get_label(): line for axis in axes[0] for line in axis.lines}
+    figure.legend(handles=handles.values(), loc="outside lower center", ncols=len(handles), fontsize=8)
     mode = grid["modes"][0]
     _name(figure, results, f"the rules of the guard, b = {grid['bs'][0]:g}", _how(results, mode, "each rule"))
     return figure

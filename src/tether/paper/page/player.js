@@ -85,7 +85,7 @@ function drawPlayer() {
     const low = Math.min(0, ...drawn), span = Math.max(...drawn) - low || 1;
     const range = [low < 0 ? low - 0.06 * span : 0, low + 1.12 * span];
     const height = action === null ? (width < 500 ? 130 : 140) : (width < 500 ? 230 : 260);
-    const made = board(height, range, `${label} in each round`, (svg, y) => {
+    const made = board(height, range, action === null ? label : `${label} in each round`, (svg, y) => {
       for (const each of looks) if (each.shape === "area") svg.append(area(each.list, y, each.color));
       if (action !== null && guarded) svg.append(sv("polygon", { "data-band": true, points: [...steps(own(track.low).slice(0, h), y), ...steps(own(track.high).slice(0, h), y).reverse()].join(" "), fill: "var(--band)", stroke: color("acrl"), "stroke-opacity": 0.5 }));
       for (const each of looks) if (each.shape !== "area") svg.append(...line(each.list, y, { stroke: each.color, "stroke-dasharray": each.dots || each.dash, "stroke-linecap": each.dots ? "round" : null }));
