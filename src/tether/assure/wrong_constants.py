@@ -17,7 +17,7 @@ import numpy as np
 from rich.table import Table
 
 from tether.assure.hostile import Greedy
-from tether.assure.verify.systems import EnvSystem, as_system
+from tether.assure.verify.simulators import EnvSimulator, as_simulator
 from tether.certificates import LipschitzCertificate
 from tether.core import drawing
 from tether.core.audit import audit
@@ -61,7 +61,7 @@ class Learner(eqx.Module):
 
 def learners(env: Env) -> dict[str, Policy]:
     """By name; where there is a learner that maximises each round's reward, it is among them as `greedy`."""
-    box = as_system(env).actions
+    box = as_simulator(env).actions
     low, high = (np.reshape(each, env.action_shape) for each in (box.low, box.high))
     made: dict[str, Policy] = {
         kind: Learner(env, kind, low, high) for kind in ("idle", "full", "random", "strike")
@@ -77,8 +77,8 @@ def hostile_draws(env: Env, everyday: Episodes, seed: int) -> Episodes:
     For each entry of a series and each episode: at the lower end all day long, at the upper one, or at either, in each
     round anew; a third of the episodes each. What has no range because no cost depends on it stays as it was.
     """
-    system = as_system(env)
-    assert isinstance(system, EnvSystem)
+    system = as_simulator(env)
+    assert isinstance(system, EnvSimulator)
     rng = np.random.default_rng(seed)
     shape = (len(everyday), everyday.horizon, system.draws.size)
     kind = rng.integers(3, size=(shape[0], 1, shape[2]))

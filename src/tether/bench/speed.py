@@ -173,17 +173,18 @@ def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
         repetitions: How often each grid is measured, in turns.
     """
     from tether.exact import planning
-    from tether.exact.carbon_mixture import CarbonMixture
+    from tether.exact.example import BacklogMixture
+    from tether.exact.grid import Problem, Resolution, prepare
 
-    example = CarbonMixture()
+    example = BacklogMixture()
     thetas = np.random.default_rng(seed).dirichlet(np.ones(example.system.dimension), size=repetitions + 1)
-    grids = [planning.Resolution(surplus=10 * factor + 1, memory=5) for factor in (1, 2, 4, 8)]
-    problems: list[planning.Problem] = []
+    grids = [Resolution(surplus=10 * factor + 1, memory=5) for factor in (1, 2, 4, 8)]
+    problems: list[Problem] = []
     measures: list[Callable[[], float]] = []
     for resolution in grids:
-        problem = planning.prepare(example.system, example.certificate(0.25, 0.25), resolution)
+        problem = prepare(example.system, example.certificate(0.25, 0.25), resolution)
 
-        def once(problem: planning.Problem = problem) -> float:
+        def once(problem: Problem = problem) -> float:
             start = time.perf_counter()
             planning.plan(problem, thetas[0])
             return time.perf_counter() - start

@@ -67,7 +67,7 @@ class Watched(NamedTuple):
 
     taken: Taken
     observation: Array
-    """[o] of the own trajectory, a copy."""
+    """[o] of the guarded trajectory, a copy."""
     action: Action
     """What was played, a copy."""
     shadow: Shadow
@@ -103,7 +103,7 @@ class Shadowing(Structured):
 
     **If nothing is revealed**, or what is revealed is not finite, outside `env.limits()`, or does not give the cost
     that was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this
-    round begin with the gap that was known, and what the own state and cost tell (`CarbonStructure` finds the noise on
+    round begin with the gap that was known, and what its state and cost tell (`CarbonStructure` finds the noise on
     a segment, `CoolingStructure` each unit's effect: set membership) limits them as it does in a `Structured` one.
 
     Args:
@@ -140,7 +140,7 @@ class Shadowing(Structured):
         return tuple(self.env.hidden)
 
     def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> ShadowingState:  # type: ignore[override]
-        """The state before the first round, in which the prior's state is the own one, whatever that is."""
+        """The state before the first round, in which the prior's state is the plant's, whatever that is."""
         initial = self.env.initial()
         state = initial._make(
             zero + np.asarray(entry) if np.ndim(entry) else zero + entry for entry in initial

@@ -18,7 +18,7 @@ safe at round h iff for some backup, played from round h + 1 on, the structure's
 **Sound.** Let the bounds be true. *If (**) was checked for a and a backup, then playing a and that backup for the rest
 of the episode keeps the promise in every round*: y_1 + ... + y_{h+n} <= A_h + T_n <= (h + n) b. So in every later
 round there is something safe to do, whatever the bounds say then: the backup of the last action that was checked,
-which is carried. An action that is checked anew takes over, with its own backup. Before the first round the prior is
+which is carried. An action that is checked now takes over, with its own backup. Before the first round the prior is
 carried: played from the start, y_i = -lam c+_i <= 0. So there is always a safe action, the promise is kept in every
 round, and no bound has to agree with another one.
 
@@ -438,9 +438,9 @@ class Structured:
         else:
             vector = self.system.entries > 0
             way, size = (length(each, "linf", ops) if vector else abs(each) for each in (wish - start, start))
-        reach = 1e4 * (1.0 + size)
-        far = way > reach
-        return ops.where(far, reach / ops.where(far, way, 1.0), 1.0)
+        farthest = 1e4 * (1.0 + size)
+        far = way > farthest
+        return ops.where(far, farthest / ops.where(far, way, 1.0), 1.0)
 
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""

@@ -66,7 +66,7 @@ def reproduce_theory(options: Options) -> None:
 def _study(options: Options) -> TheoryStudy:
     """Check the options, and learn."""
     from tether.certificates import Rule
-    from tether.exact.planning import Resolution
+    from tether.exact.grid import Resolution
     from tether.paper.studies.theory import theory_study
 
     lam, b = shell.promise(options.lam, options.b)

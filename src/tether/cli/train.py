@@ -19,7 +19,7 @@ from tether.core.files import complete_file
 if TYPE_CHECKING:
     from tether.certificates import Certificate
     from tether.learn.plant import Plant
-    from tether.learn.train import History, Method, Recipe
+    from tether.learn.train import History, Recipe
     from tether.learn.trial import Result
 
 
@@ -136,23 +136,21 @@ def train(options: Options) -> None:
     if explored:
         shell.console.print(tables.exploration_table(name, explored))
     names = ("mode", "certificate", "rule", "head", "optimism", "recipe")
-    content = (
-        {"system": name}
-        | {each: getattr(options, each) for each in names}
-        | {
-            "inputs": shell.listed(options.inputs),
-            "without": shell.listed(options.without),
-            "scores": {
-                result.training.method: [asdict(score) for score in result.scores] for result in results
-            },
-            "violations_in_training": {
-                result.training.method: result.training.history.violations.mean(axis=(0, 2)).tolist()
-                for result in results
-                if len(result.training.history.violations)
-            },
-            "exploration": [each._asdict() for each in explored],
-        }
-    )
+    content = {
+        "system": name,
+        **{each: getattr(options, each) for each in names},
+        "inputs": shell.listed(options.inputs),
+        "without": shell.listed(options.without),
+        "scores": {
+            result.training.method.name: [asdict(score) for score in result.scores] for result in results
+        },
+        "violations_in_training": {
+            result.training.method.name: result.training.history.violations.mean(axis=(0, 2)).tolist()
+            for result in results
+            if len(result.training.history.violations)
+        },
+        "exploration": [each._asdict() for each in explored],
+    }
     shell.write_results(folder, content)
     minutes, seconds = divmod(round(time.perf_counter() - start), 60)
     shell.console.print(
@@ -168,21 +166,22 @@ class _Job:
     plant: Plant
     guide: Certificate
     recipe: Recipe
-    methods: list[Method]
+    methods: list[str]
     lams: list[float]
     bs: list[float]
 
     @classmethod
     def of(cls, options: Options) -> _Job:
+        from tether.learn.methods import METHODS
         from tether.learn.plant import augmented, certificate_of, load_plant
-        from tether.learn.train import Method, Mode
+        from tether.learn.train import Mode
         from tether.learn.trial import recipe_of
         from tether.systems import registry
 
         validate.choice("--mode", options.mode, get_args(Mode))
-        methods = [cast(Method, method) for method in shell.listed(options.methods)]
+        methods = shell.listed(options.methods)
         for method in methods:
-            validate.choice("--methods", method, get_args(Method))
+            validate.choice("--methods", method, tuple(each.name for each in METHODS))
         lams, bs = shell.numbers("--lams", options.lams), shell.numbers("--bs", options.bs)
         for each in shell.listed(options.without):
             validate.choice("--without", each, ("shift",))
@@ -219,6 +218,7 @@ class _Job:
 
 def _train(job: _Job, folder: Path) -> list[Result]:
     """Train one method after the other, and write each one's policies as soon as they are there."""
+    from tether.learn.methods import method_of
     from tether.learn.train import Mode
     from tether.learn.trial import run_method
 
@@ -231,8 +231,7 @@ def _train(job: _Job, folder: Path) -> list[Result]:
     with _Display(job.plant, settings, job.seeds, board) as display:
         # `rl` comes first, so that the regret of the others can be shown.
         for method in sorted(job.methods, key=lambda method: method != "rl"):
-            shared = mode == "offline" and method == "rl+acd"
-            checkpoint = folder / f"{'rl' if shared else method}.{mode}.checkpoint.npz"
+            checkpoint = folder / f"{method_of(method).learned_by(mode)}.{mode}.checkpoint.npz"
             result = run_method(
                 method, job.plant, job.guide, job.lams, job.bs, job.seeds, job.recipe, checkpoint,
                 display.task(method, rounds, played), mode,
@@ -292,7 +291,7 @@ class _Display:
         """Remember what `rl` earns."""
         from tether.simulate.rollout import rollout
 
-        if result.training.method == "rl":
+        if result.training.method.name == "rl":
             setting = result.training.settings[0]
             policies = [result.training.policy(*setting, seed) for seed in self._seeds]
             runs = [
@@ -308,7 +307,7 @@ def _write_policies(folder: Path, result: Result) -> None:
         explored: dict[str, Any] = training.exploration._asdict()
         with complete_file(folder / f"{training.method}.exploration.npz") as draft, draft.open("wb") as file:
             np.savez_compressed(file, settings=training.settings, seeds=training.seeds, **explored)
-    if training.method in ("prior", "rl+acd"):
+    if training.method.name in ("prior", "rl+acd"):
         return
     for lam, b in training.settings:
         for seed in training.seeds:

@@ -15,7 +15,7 @@ from tether.cli import shell
 from tether.core import output, validate
 
 if TYPE_CHECKING:
-    from tether.assure.verify import Constants, Finding, Search, System, Verification
+    from tether.assure.verify import Constants, Finding, Search, Simulator, Verification
     from tether.certificates import Structured
     from tether.core.sensitivity import Sensitivity
     from tether.systems.base import Env
@@ -157,12 +157,12 @@ class Asked:
 
     def verify(self, bounds: Sensitivity | Structured, claims: list[str] | None) -> Verification:
         """Look for counterexamples, with a progress bar."""
-        from tether.assure.verify import as_system, claims_of, verify
+        from tether.assure.verify import as_simulator, claims_of, verify
         from tether.assure.verify.claims import select
         from tether.certificates import Structured
 
         constants = {name: getattr(self.constants, name) for name in ("cost_floor", "L_c", "L_f", "L_pi")}
-        system = as_system(self.env, _region(self.region))
+        system = as_simulator(self.env, _region(self.region))
         select(claims_of(system, bounds, self.constants, self.rounds), claims or ())  # before the bar appears
         with shell.counting("verifying") as report:
             return verify(
@@ -243,9 +243,9 @@ def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path)
 
 def _claims_about(env: Env, bound: str) -> list[str]:
     """The claims that are false if this bound of `tether.assure.attack.BOUNDS` is loosened."""
-    from tether.assure.verify import Constants, as_system, claims_of
+    from tether.assure.verify import Constants, as_simulator, claims_of
 
-    names = [each.name for each in claims_of(as_system(env), _structured(env, None), Constants(), 1)]
+    names = [each.name for each in claims_of(as_simulator(env), _structured(env, None), Constants(), 1)]
     gaps = [name for name in names if name.startswith("gap")]
     if bound in ("above", "below"):
         # They alternate; a single gap is one below.
@@ -253,12 +253,12 @@ def _claims_about(env: Env, bound: str) -> list[str]:
     return [name for name in names if name.split(" ")[0] == bound]
 
 
-def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, System]:
-    from tether.assure.verify import as_system
+def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, Simulator]:
+    from tether.assure.verify import as_simulator
     from tether.systems import registry
 
     env = registry.find(name).env()
-    return env, as_system(env, region)
+    return env, as_simulator(env, region)
 
 
 def _structured(env: Env, loosen: str | None) -> Structured:

@@ -43,7 +43,7 @@ class Guard:
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
-    promise starts anew: it compares with the prior started from the state that the plant is in then.
+    promise starts again: it compares with the prior started from the state that the plant is in then.
 
     Args:
         certificate: The contract and what is known of the system.

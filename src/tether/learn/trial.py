@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from tether.certificates import Certificate
 from tether.core import validate
+from tether.learn.methods import method_of
 from tether.learn.plant import Plant
-from tether.learn.train import History, Method, Mode, Recipe, Score, Training, evaluate, regrets, train
+from tether.learn.train import History, Mode, Recipe, Score, Training, evaluate, regrets, train
 from tether.systems.system import Defaults
 
 RecipeName = Literal["tether", "paper"]
@@ -47,7 +48,7 @@ class Result(NamedTuple):
 
 
 def run_method(
-    method: Method,
+    method: str,
     plant: Plant,
     certificate: Certificate,
     lams: list[float],
@@ -59,12 +60,12 @@ def run_method(
     mode: Mode = "offline",
 ) -> Result:
     """Train a method for the whole grid and evaluate it; offline `rl+acd` is `rl`, and shares its checkpoint."""
-    trained = "rl" if method == "rl+acd" and mode == "offline" else method
+    played = method_of(method)
     training = train(
-        trained, plant.env, plant.train, certificate, mode=mode, lams=lams, bs=bs,
+        played.learned_by(mode), plant.env, plant.train, certificate, mode=mode, lams=lams, bs=bs,
         seeds=seeds, recipe=recipe, validation=plant.validation, checkpoint=checkpoint, report=report,
     )  # fmt: skip
-    training = replace(training, method=method)
+    training = replace(training, method=played)
     return Result(training, evaluate(training, plant.env, plant.test, certificate))
 
 
@@ -88,7 +89,7 @@ class Explored(NamedTuple):
 
 def explorations(plant: Plant, results: list[Result]) -> list[Explored]:
     """What the online trainings among `results` explored, with the regret against `rl` if that is among them."""
-    reference = next((result.training for result in results if result.training.method == "rl"), None)
+    reference = next((result.training for result in results if result.training.method.name == "rl"), None)
     found = []
     for training, _ in results:
         seen = training.exploration
@@ -103,7 +104,7 @@ def explorations(plant: Plant, results: list[Result]) -> list[Explored]:
             rates = seen.violations[:, i].mean(axis=0).tolist()
             found.append(
                 Explored(
-                    training.method,
+                    training.method.name,
                     lam,
                     b,
                     regret_first=parts[0],

@@ -13,8 +13,9 @@ from tether.assure import hostile
 from tether.certificates import LipschitzCertificate, Rule
 from tether.core import validate
 from tether.data.episodes import Episodes
+from tether.learn.methods import METHODS, method_of
 from tether.learn.plant import Plant, augmented, draw_test, load_plant
-from tether.learn.train import GUARDED, Exploration, Method, Mode, Training, evaluate, regrets, train
+from tether.learn.train import Exploration, Mode, Training, evaluate, regrets, train
 from tether.learn.trial import RecipeName, recipe_of
 from tether.paper.engines import Piece
 from tether.paper.studies.published import published_pieces
@@ -43,7 +44,7 @@ class Evaluation:
     bs: tuple[float, ...]
     """Slacks a round of the grid, cost units."""
     seeds: tuple[int, ...]
-    methods: tuple[Method, ...]
+    methods: tuple[str, ...]
     rules: tuple[Rule, ...]
     """Of the guard. What needs no training of its own is played with all of them ..."""
     trained_rules: tuple[Rule, ...]
@@ -59,7 +60,9 @@ class Evaluation:
     """How learners are trained; with `paper` also on the paper's K episodes, made by augmentation."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("methods", Method), ("rules", Rule), ("trained_rules", Rule), ("modes", Mode)):
+        for method in self.methods:
+            method_of(method)
+        for name, kind in (("rules", Rule), ("trained_rules", Rule), ("modes", Mode)):
             for each in getattr(self, name):
                 validate.choice(name.removesuffix("s"), each, get_args(kind))
         for name in ("lams", "bs"):
@@ -95,7 +98,7 @@ def evaluation_of(system: System, scale: Scale, **changes: Any) -> Evaluation:
         lams=defaults.lams if full else defaults.quick_lams,
         bs=defaults.bs,
         seeds=tuple(range(5 if full else 3)),
-        methods=get_args(Method),
+        methods=tuple(method.name for method in METHODS),
         rules=get_args(Rule),
         trained_rules=get_args(Rule) if full else ("tight",),
         modes=("offline", "online"),
@@ -125,9 +128,9 @@ def pieces(
         # RL first: the others are measured against it, and RL+ACD plays what it learned.
         for method in sorted(evaluation.methods, key=lambda method: method != "rl"):
             rules: Sequence[Rule | None] = [None]
-            if method == "acrl":
+            if method_of(method).sees_memory:
                 rules = evaluation.trained_rules
-            elif method in GUARDED:
+            elif method_of(method).guarded:
                 rules = evaluation.rules if mode == "offline" else evaluation.trained_rules[-1:]
             for rule in rules:
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
@@ -143,11 +146,11 @@ class _Learning:
     plant: Plant
     out: Path
     mode: Mode
-    method: Method
+    method: str
     rule: Rule | None
 
     def __call__(self, report: Report) -> dict[str, Any]:
-        training = self._train(self.method, report)
+        method, training = method_of(self.method), self._train(self.method, report)
         tag = {"mode": self.mode, "method": self.method, "rule": self.rule}
         certificate = self._certificate()
         scores = evaluate(training, self.plant.env, self.plant.test, certificate)
@@ -156,7 +159,7 @@ class _Learning:
             content["exploration"] = [
                 tag | row for row in self._explored(training, training.exploration, report)
             ]
-        elif self.method in ("rl", "crl", "acrl"):
+        elif method.learns and method.learned_by(self.mode).name == method.name:
             content["exploration"] = [tag | row for row in self._learned(training)]
         if self.mode == "offline":
             content["tracks"] = [tag | track for track in self._tracks(training)]
@@ -168,12 +171,12 @@ class _Learning:
         contract = env.contract(lam, b, self.plant.train.horizon)
         return LipschitzCertificate(contract, env.sensitivity, self.rule or "tight")
 
-    def _train(self, method: Method, report: Report) -> Training:
+    def _train(self, method: str, report: Report) -> Training:
         """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
         wanted, plant = self.evaluation, self.plant
-        learned: Method = "rl" if method == "rl+acd" and self.mode == "offline" else method
-        rule = self.rule if learned in GUARDED else None
-        name = "-".join([self.mode, learned.replace("+", "_"), *([rule] if rule else [])])
+        learned = method_of(method).learned_by(self.mode)
+        rule = self.rule if learned.guarded else None
+        name = "-".join([self.mode, learned.name.replace("+", "_"), *([rule] if rule else [])])
         recipe = recipe_of(
             wanted.recipe, plant.system.defaults, passes=wanted.passes, episodes=wanted.explored
         )
@@ -192,7 +195,7 @@ class _Learning:
             checkpoint=self.out / "checkpoints" / f"{name}.npz",
             report=lambda done, history: report(done, steps, f"reward {np.mean(history.rewards[-1]):.1f}"),
         )
-        return replace(training, method=method)
+        return replace(training, method=method_of(method))
 
     def _explored(self, training: Training, seen: Exploration, report: Report) -> list[dict[str, Any]]:
         """What every episode of the exploration gave, averaged over blocks."""
@@ -233,7 +236,7 @@ class _Learning:
 
     def _tracks(self, training: Training) -> list[dict[str, Any]]:
         """The first test episodes, round by round, played by the first seed's policy for each setting."""
-        if self.method == "prior" or self.rule not in (None, self.evaluation.trained_rules[-1]):
+        if method_of(self.method).plays_prior or self.rule not in (None, self.evaluation.trained_rules[-1]):
             return []
         env, seed = self.plant.env, training.seeds[0]
         episodes = self.plant.test[: min(SHOWN, len(self.plant.test))]
@@ -241,7 +244,9 @@ class _Learning:
         tracks = []
         for lam, b in training.settings:
             contract = env.contract(lam, b, episodes.horizon)
-            guard = replace(self._certificate(), contract=contract) if self.method in GUARDED else None
+            guard = (
+                replace(self._certificate(), contract=contract) if method_of(self.method).guarded else None
+            )
             run = rollout(env, training.policy(lam, b, seed), episodes, guard)
             assert run.prior_actions is not None
             assert run.radii is not None

@@ -22,19 +22,13 @@ from tether.core.drawing import (
     new_figure,
     styled,
 )
+from tether.learn.methods import method_of
 
 if TYPE_CHECKING:
     from tether.assure.safe_sets import SafeSets
 
-METHODS = {
-    "prior": ("prior", GREY, "--"),
-    "random+acd": ("Random+ACD", GREEN, "-"),
-    "rl": ("RL", RED, "-"),
-    "rl+acd": ("RL+ACD", SKY, "-"),
-    "crl": ("CRL", PURPLE, "-"),
-    "acrl": ("ACRL", BLUE, "-"),
-}
-"""Name, colour and line of each method."""
+COLORS = {"prior": GREY, "random+acd": GREEN, "rl": RED, "rl+acd": SKY, "crl": PURPLE, "acrl": BLUE}
+"""Of each method."""
 
 
 @styled
@@ -196,16 +190,16 @@ def _costs(results: dict[str, Any]) -> Figure:
                     axis.plot(
                         [min(values), max(values)],
                         [at, at],
-                        color=METHODS[method][1],
+                        color=COLORS[method],
                         alpha=0.35,
                         linewidth=5,
                     )
-                    axis.plot(np.mean(values), at, ("o", "s")[j], color=METHODS[method][1])
+                    axis.plot(np.mean(values), at, ("o", "s")[j], color=COLORS[method])
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter("")
-        axis.set_yticks(range(len(grid["methods"])), [METHODS[method][0] for method in grid["methods"]])
+        axis.set_yticks(range(len(grid["methods"])), [method_of(method).title for method in grid["methods"]])
         axis.invert_yaxis()
         axis.set_xlabel(f"{title} of an episode")
     handles = [
@@ -224,7 +218,7 @@ def _costs(results: dict[str, Any]) -> Figure:
 def _rules(results: dict[str, Any]) -> Figure | None:
     """The reward of each guarded method under each rule of the guard."""
     grid = results["grid"]
-    methods = [method for method in ("random+acd", "rl+acd", "acrl") if method in grid["methods"]]
+    methods = [method for method in grid["methods"] if method_of(method).guarded]
     if not methods or len(grid["rules"]) < 2:
         return None
     figure, axes = new_figure(3.2 * len(methods), 3.2, columns=len(methods))
@@ -249,7 +243,7 @@ def _rules(results: dict[str, Any]) -> Figure | None:
                 axis.plot(
                     lams, [np.mean(v) for _, v in points], f"{marker}-", color=color, label=rule, markersize=4
                 )
-        axis.set_title(METHODS[method][0], loc="left")
+        axis.set_title(method_of(method).title, loc="left")
         axis.set_xlabel("lam")
     axes[0, 0].set_ylabel("mean reward of an episode")
     handles = {line.get_label(): line for axis in axes[0] for line in axis.lines}
@@ -261,11 +255,19 @@ def _rules(results: dict[str, Any]) -> Figure | None:
 
 def _draw_seeds(axis: Any, x: Any, values: Any, method: str, marker: str = "") -> None:
     """The mean of values [points, seeds] and the band of their range."""
-    name, color, line = METHODS[method]
+    named, color = method_of(method), COLORS[method]
+    line = f"{marker}{'--' if named.plays_prior else '-'}"
     axis.fill_between(
         x, [min(each) for each in values], [max(each) for each in values], color=color, alpha=0.2, linewidth=0
     )
-    axis.plot(x, [np.mean(each) for each in values], f"{marker}{line}", color=color, label=name, markersize=4)
+    axis.plot(
+        x,
+        [np.mean(each) for each in values],
+        f"{marker}{line}",
+        color=color,
+        label=method_of(method).title,
+        markersize=4,
+    )
 
 
 def _values(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tether.learn.learner import GUARDED
+from tether.learn.methods import method_of
 from tether.paper.comparison import averages
 
 Results = dict[str, Any]
@@ -231,7 +231,7 @@ def never(part: str) -> Judge:
     """No violation of any guarded method."""
 
     def judge(results: Results) -> Finding | None:
-        rows = [row for row in results[part] if row["method"] in GUARDED]
+        rows = [row for row in results[part] if method_of(row["method"]).guarded]
         if not rows:
             return None
         sizes = [row.get("episodes", results["data"]["test_episodes"]) for row in rows]

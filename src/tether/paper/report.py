@@ -14,18 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tether.core.files import complete_file
+from tether.learn.methods import METHODS
 from tether.paper.claims import claims_table, write_claims
 from tether.paper.comparison import averages, compare
 from tether.paper.results import find_results
 
-METHODS = [
-    {"name": "prior", "title": "prior", "guarded": False},
-    {"name": "random+acd", "title": "Random+ACD", "guarded": True},
-    {"name": "rl", "title": "RL", "guarded": False},
-    {"name": "rl+acd", "title": "RL+ACD", "guarded": True},
-    {"name": "crl", "title": "CRL", "guarded": False},
-    {"name": "acrl", "title": "ACRL", "guarded": True},
-]
 SCRIPTS = ("base.js", "charts.js", "words.js", "player.js", "page.js")
 """The parts of the page's script, in the order in which they build on each other."""
 
@@ -69,7 +62,9 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
     content = json.dumps(
         {
             "results": list(studies),
-            "methods": METHODS,
+            "methods": [
+                {"name": each.name, "title": each.title, "guarded": each.guarded} for each in METHODS
+            ],
             "averages": [averages(study) for study in studies],
             "claims": claims_table(studies),
             "comparison": compare(studies),

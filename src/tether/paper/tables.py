@@ -43,11 +43,12 @@ def results_table(
             rewards, costs = [score.reward for score in mine], [score.cost for score in mine]
             rate = float(np.mean([score.violation_rate for score in mine]))
             # Offline `rl+acd` is trained in the data, unguarded; it has played nowhere yet.
-            played = len(seen) and (training.exploration is not None or training.method != "rl+acd")
+            borrowed = training.method.learned_by("offline") != training.method
+            played = len(seen) and (training.exploration is not None or not borrowed)
             during = f"{seen[:, training.settings.index((lam, b))].mean():.1%}" if played else "-"
-            known = published.get((training.method, lam, b))
+            known = published.get((training.method.name, lam, b))
             table.add_row(
-                training.method,
+                training.method.name,
                 f"{lam:g}",
                 f"{b:g}",
                 f"{np.mean(rewards):.2f}±{np.std(rewards):.2f}",

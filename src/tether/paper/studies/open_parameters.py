@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from tether.data.episodes import Episodes
 from tether.learn.plant import Kind, Plant, certificate_of, load_plant
-from tether.learn.train import Method, Score, Training, evaluate, train
+from tether.learn.train import Score, Training, evaluate, train
 from tether.learn.trial import recipe_of
 from tether.simulate.rollout import rollout
 from tether.systems.inference import Inference, system
@@ -240,7 +240,7 @@ def train_setting(
     validation = None if drawn.validation is None else setting.episodes(drawn.validation)
     recipe = recipe_of("tether", drawn.system.defaults, passes=passes)
 
-    def scored(method: Method, kind: Kind, lams: Sequence[float]) -> tuple[Training, list[Score]]:
+    def scored(method: str, kind: Kind, lams: Sequence[float]) -> tuple[Training, list[Score]]:
         certificate = certificate_of(kind, env, env.contract(LAMS[0], B, learn.horizon))
         training = train(
             method,
@@ -261,10 +261,7 @@ def train_setting(
         mine = [score.reward for score in scores if score.lam == lam]
         return [its - own for its, own in zip(best, mine, strict=True)]
 
-    prior, crl = (
-        regrets(scored(method, "lipschitz", LAMS[:1])[1], LAMS[0])
-        for method in cast(tuple[Method, ...], ("prior", "crl"))
-    )
+    prior, crl = (regrets(scored(method, "lipschitz", LAMS[:1])[1], LAMS[0]) for method in ("prior", "crl"))
     found = []
     for kind in kinds:
         training, scores = scored("acrl", kind, LAMS)

@@ -12,9 +12,11 @@ import numpy as np
 from tether.certificates import Rule
 from tether.core.audit import audit
 from tether.exact import optimistic, planning, theory
-from tether.exact.carbon_mixture import CarbonMixture
+from tether.exact.example import BacklogMixture
+from tether.exact.grid import Problem, Resolution, prepare
+from tether.exact.mixture import Floats, MixtureSystem
 from tether.exact.optimistic import Learning, Variant
-from tether.exact.planning import Floats, Problem, Resolution
+from tether.exact.playing import play_every_draw
 from tether.paper.studies.theory_tables import NEAR, NEAR_OF_GAIN, LearningRow, SettingRow, TheoryStudy
 
 
@@ -32,7 +34,7 @@ def theory_study(
     resolution: Resolution | None = None,
     factors: Sequence[int] = (1, 2),
     lattice: int = 300,
-    example: CarbonMixture | None = None,
+    example: BacklogMixture | None = None,
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> TheoryStudy:
     """Run Algorithm 2 and its variants at (lam, b), and check both theorems along lam and along b.
@@ -54,7 +56,7 @@ def theory_study(
         report: Called with (pieces done, pieces in all).
     """
     plan = _Plan(
-        example or CarbonMixture(),
+        example or BacklogMixture(),
         resolution or Resolution(),
         rule,
         episodes,
@@ -135,7 +137,7 @@ class _Solved(NamedTuple):
     surface: optimistic.Surface
     beta: float
     printed_beta: float
-    optimal: planning.Plan
+    optimal: planning.GridPlan
     learning: Learning
 
 
@@ -143,7 +145,7 @@ class _Solved(NamedTuple):
 class _Plan:
     """What all contracts of a study share."""
 
-    example: CarbonMixture
+    example: BacklogMixture
     resolution: Resolution
     rule: Rule
     episodes: int
@@ -153,7 +155,7 @@ class _Plan:
     lattice: int
 
     @property
-    def system(self) -> planning.MixtureSystem:
+    def system(self) -> MixtureSystem:
         return self.example.system
 
     @property
@@ -161,7 +163,7 @@ class _Plan:
         return np.asarray(self.example.theta)
 
     def prepare(self, lam: float, b: float) -> Problem:
-        return planning.prepare(self.system, self.example.certificate(lam, b, self.rule), self.resolution)
+        return prepare(self.system, self.example.certificate(lam, b, self.rule), self.resolution)
 
     def prior_values(self) -> Floats:
         """[I] of the prior: with no slack at all every proposal becomes its action."""
@@ -221,7 +223,7 @@ class _Plan:
 
     def broken_unguarded(self, star: theory.Unconstrained, lam: float, b: float) -> float:
         """Probability that pi-star, unguarded, breaks the promise."""
-        played = planning.play_every_draw(star.problem, star.plan, self.theta, self.theta)
+        played = play_every_draw(star.problem, star.plan, self.theta, self.theta)
         contract = self.example.certificate(lam, b, self.rule).contract
         verdict = audit(played.run, played.prior_costs, contract)
         return float(played.chances @ verdict.violations.any(axis=1))
@@ -261,7 +263,7 @@ def _setting_row(plan: _Plan, star: theory.Unconstrained, prior: Floats, solved:
     certificate = plan.example.certificate(lam, b, plan.rule)
     theta, system, episodes = plan.theta, plan.system, plan.episodes
     cost = theory.promise_cost(star, certificate)
-    played = planning.play_every_draw(problem, optimal, theta, theta)
+    played = play_every_draw(problem, optimal, theta, theta)
     verdict = audit(played.run, played.prior_costs, certificate.contract)
     sizes = (optimistic.value_range(problem), system.horizon, system.dimension, episodes, plan.delta)
     lost, began = _lost(learning, optimal), learning.firsts
@@ -301,7 +303,7 @@ def _setting_row(plan: _Plan, star: theory.Unconstrained, prior: Floats, solved:
     )
 
 
-def _lost(learning: Learning, optimal: planning.Plan) -> Floats:
+def _lost(learning: Learning, optimal: planning.GridPlan) -> Floats:
     """[S, K] pseudo-regret of each episode."""
     return np.asarray(optimal.starts[learning.firsts, 0] - learning.values)
 
@@ -329,7 +331,7 @@ def _printed_regret(plan: _Plan, solved: _Solved, sizes: Any) -> float:
     return float((optimal.starts[:, 0] - earned)[learning.firsts].sum(axis=1).max())
 
 
-def _curves(learning: Learning, optimal: planning.Plan) -> dict[str, Floats]:
+def _curves(learning: Learning, optimal: planning.GridPlan) -> dict[str, Floats]:
     best = optimal.starts[learning.firsts, 0]
     return {
         "regret": np.cumsum(best - learning.values, axis=1),
@@ -365,11 +367,11 @@ def _grid_error(plan: _Plan, lam: float, b: float, factors: Sequence[int]) -> di
     circ, played, star = [], [], []
     for factor in factors:
         finer = plan.resolution.refined(factor)
-        problem = planning.prepare(system, plan.example.certificate(lam, b, plan.rule), finer)
+        problem = prepare(system, plan.example.certificate(lam, b, plan.rule), finer)
         best = planning.plan(problem, theta)
         circ.append(float(best.start[0]))
-        played.append(planning.play_every_draw(problem, best, theta, theta).value)
-        star.append(float(planning.plan(planning.prepare(system, None, finer), theta).start[0]))
+        played.append(play_every_draw(problem, best, theta, theta).value)
+        star.append(float(planning.plan(prepare(system, None, finer), theta).start[0]))
     return {
         "factors": list(factors),
         "circ": circ,

@@ -1,8 +1,8 @@
-"""What can be checked: systems that can be put into any state and played for a round, with the region to search.
+"""What can be checked: simulators that can be put into any state and played for a round, with the region to search.
 
 Every system is reduced to flat vectors of numbers, each with a box: states [n], actions [m], draws [k] (all that is
-random or exogenous in a round). `as_system` makes one of a `tether.envs.Env`; `functions` of three plain functions;
-`gymnasium_system` of a Gymnasium environment that can be set to a state.
+random or exogenous in a round). `as_simulator` makes one of a `tether.envs.Env`; `functions` of three plain functions;
+`gymnasium_simulator` of a Gymnasium environment that can be set to a state.
 """
 
 from __future__ import annotations
@@ -15,77 +15,15 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from tether.assure.verify.box import Box, Range, box, broadcast
 from tether.core import validate
 from tether.core.ops import namespace
 from tether.core.projection import NORMS, Norm, length
 from tether.systems.base import Env
 
-Range = tuple[Any, Any]
-"""(low, high), numbers or vectors; both ends belong to it."""
 
-
-class Box(eqx.Module):
-    """Ranges of named numbers; low = high keeps one fixed."""
-
-    low: Any
-    """[k]"""
-    high: Any
-    """[k]"""
-    names: tuple[str, ...] = eqx.field(static=True)
-    """What each number is called."""
-
-    @property
-    def size(self) -> int:
-        """Number of entries k."""
-        return len(self.names)
-
-    @property
-    def widths(self) -> Any:
-        """[k] high - low."""
-        return self.high - self.low
-
-    def holds(self, values: Any) -> bool:
-        """Whether every value [k] is in its range."""
-        return bool(np.all((self.low <= np.asarray(values)) & (np.asarray(values) <= self.high)))
-
-    def __str__(self) -> str:
-        parts = [
-            f"{name} = {low:g}" if low == high else f"{name} {low:g} to {high:g}"
-            for name, low, high in zip(self.names, self.low, self.high, strict=True)
-        ]
-        return ", ".join(parts) or "none"
-
-
-def box(ranges: Mapping[str, Range]) -> Box:
-    """The box with these ranges, vectors taken apart; it refuses ranges that are empty or not finite."""
-    lows: list[Any] = []
-    highs: list[Any] = []
-    names: list[str] = []
-    for name, given in ranges.items():
-        try:
-            low, high = np.broadcast_arrays(*(np.asarray(end, dtype=np.float64) for end in given))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the range of {name} must be a pair (low, high), got {given!r}") from error
-        if low.ndim > 1:
-            raise ValueError(
-                f"the range of {name} must be of numbers or vectors, got ends of shape {low.shape}"
-            )
-        if not np.all(np.isfinite(low) & np.isfinite(high)):
-            raise ValueError(
-                f"{name} needs a finite range to be searched, got {given!r}; give one in `region`, for instance "
-                f"region={{{name!r}: (0.0, 10.0)}}"
-            )
-        if np.any(low > high):
-            raise ValueError(f"the range of {name} is empty: low is above high in {given!r}")
-        lows.append(np.ravel(low))
-        highs.append(np.ravel(high))
-        names += [name] if low.ndim == 0 else [f"{name}[{index}]" for index in range(low.size)]
-    empty = np.zeros(0)
-    return Box(np.concatenate([empty, *lows]), np.concatenate([empty, *highs]), tuple(names))
-
-
-class System(eqx.Module):
-    """A system with a prior, in flat vectors; `state` is what `start` and `play` return, whatever that is."""
+class Simulator(eqx.Module):
+    """A system with its prior, in flat vectors, that starts in any state; `state` is what `start` and `play` return."""
 
     name: str = eqx.field(static=True)
     states: Box
@@ -144,7 +82,7 @@ class System(eqx.Module):
         return length(one - other, self.norm, namespace(one))
 
 
-class EnvSystem(System):
+class EnvSimulator(Simulator):
     """A `tether.envs.Env`. Entries of its state that have no range in the region stay as they are initially."""
 
     env: Env = eqx.field(static=True)
@@ -153,35 +91,35 @@ class EnvSystem(System):
     series: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
 
     def start(self, values: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         initial = self.env.initial()
         xp = namespace(values)
         whole = type(initial)(*(xp.asarray(entry, dtype=values.dtype) for entry in initial))
-        return whole._replace(**_apart(values, self.fields))
+        return whole._replace(**_parts(values, self.fields))
 
     def measure(self, state: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         entries = [getattr(state, name) for name, _ in self.fields]
         xp = namespace(entries[0])
         return xp.concat([xp.reshape(xp.asarray(entry), (-1,)) for entry in entries])
 
     def observation(self, state: Any, draw: Any) -> Any:
         """[o] what a policy sees."""
-        return self.env.observation(state, _apart(draw, self.series))
+        return self.env.observation(state, _parts(draw, self.series))
 
     def prior(self, state: Any, draw: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         action = self.env.prior(self.observation(state, draw))
         return namespace(draw).reshape(namespace(draw).asarray(action), (-1,))
 
     def play(self, state: Any, draw: Any, action: Any) -> tuple[Any, Any]:
-        """See `System`."""
+        """See `Simulator`."""
         shaped = namespace(action).reshape(action, self.env.action_shape)
-        step = self.env.step(state, _apart(draw, self.series), shaped)
+        step = self.env.step(state, _parts(draw, self.series), shaped)
         return step.state, step.cost
 
 
-class FunctionSystem(System):
+class FunctionSimulator(Simulator):
     """Three plain functions; made by `functions`."""
 
     cost_function: Callable[[Any, Any, Any], Any]
@@ -192,21 +130,21 @@ class FunctionSystem(System):
     """Of state, action and draw, as the functions take them."""
 
     def start(self, values: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         return values
 
     def measure(self, state: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         return state
 
     def prior(self, state: Any, draw: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         seen = state.reshape(self.shapes[0])
         extra = (draw.reshape(self.shapes[2]),) if self.prior_sees_draw else ()
         return self._flat(state, self.prior_function(seen, *extra))
 
     def play(self, state: Any, draw: Any, action: Any) -> tuple[Any, Any]:
-        """See `System`."""
+        """See `Simulator`."""
         given = [
             values.reshape(shape) for values, shape in zip((state, action, draw), self.shapes, strict=True)
         ]
@@ -218,8 +156,8 @@ class FunctionSystem(System):
         return xp.asarray(values, dtype=like.dtype).reshape(-1)
 
 
-class GymnasiumSystem(System):
-    """A Gymnasium environment that can be set to a state; made by `gymnasium_system`."""
+class GymnasiumSimulator(Simulator):
+    """A Gymnasium environment that can be set to a state; made by `gymnasium_simulator`."""
 
     env: Any = eqx.field(static=True)
     set_state: Callable[[Any, Any], None] = eqx.field(static=True)
@@ -229,19 +167,19 @@ class GymnasiumSystem(System):
     action_shape: tuple[int, ...] = eqx.field(static=True)
 
     def start(self, values: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         return values
 
     def measure(self, state: Any) -> Any:
-        """See `System`."""
+        """See `Simulator`."""
         return state
 
     def prior(self, state: Any, draw: Any) -> Any:  # noqa: ARG002
-        """See `System`."""
+        """See `Simulator`."""
         return np.asarray(self.prior_function(state), dtype=np.float64).reshape(-1)
 
     def play(self, state: Any, draw: Any, action: Any) -> tuple[Any, Any]:
-        """See `System`; the draw is the seed of the round."""
+        """See `Simulator`; the draw is the seed of the round."""
         self.env.reset(seed=round(float(draw[0])))
         self.set_state(self.env, np.array(state, dtype=np.float64))
         played = np.asarray(action, dtype=self.env.action_space.dtype).reshape(self.action_shape)
@@ -250,23 +188,23 @@ class GymnasiumSystem(System):
         return after, np.float64(self.cost_of(float(reward), info))
 
 
-def as_system(system: Env | System, region: Mapping[str, Range] | None = None) -> System:
+def as_simulator(system: Env | Simulator, region: Mapping[str, Range] | None = None) -> Simulator:
     """The system in flat vectors, with the region to search.
 
     Args:
-        system: An environment, or what `functions` or `gymnasium_system` made (which has its region already).
+        system: An environment, or what `functions` or `gymnasium_simulator` made (which has its region already).
         region: Ranges by name: entries of the environment's state, its series, and `"action"`. They come on top of
             the environment's own `search_ranges` and `limits`.
     """
     given = dict(region or {})
-    if isinstance(system, System):
+    if isinstance(system, Simulator):
         if given:
             raise ValueError("this system has its region already; give the ranges where it is made")
         return system
     if not isinstance(system, Env):
         raise TypeError(
             "system must be a tether.envs.Env, or made by tether.assure.verify.functions(...) or "
-            f"tether.assure.verify.gymnasium_system(...); got {type(system).__name__}"
+            f"tether.assure.verify.gymnasium_simulator(...); got {type(system).__name__}"
         )
     initial = system.initial()
     known = {*initial._fields, *system.drawn_names, "action"}
@@ -279,7 +217,7 @@ def as_system(system: Env | System, region: Mapping[str, Range] | None = None) -
     for name, ends in given.items():
         # A number stands for every entry of a vector.
         shape = np.broadcast(*map(np.asarray, ranges[name])).shape if name in ranges else ()
-        ranges[name] = _spread(ends, shape) if np.broadcast(*map(np.asarray, ends)).shape == () else ends
+        ranges[name] = broadcast(ends, shape) if np.broadcast(*map(np.asarray, ends)).shape == () else ends
     unknown = [name for name in system.shared if name not in initial._fields]
     if unknown:
         raise ValueError(
@@ -296,10 +234,10 @@ def as_system(system: Env | System, region: Mapping[str, Range] | None = None) -
         raise ValueError(f"the series {missing[0]!r} needs a range in `region`")
     series = tuple((name, np.broadcast(*map(np.asarray, ranges[name])).shape) for name in system.drawn_names)
     owners = [name for name, shape in fields for _ in range(int(np.prod(shape)))]
-    made = EnvSystem(
+    made = EnvSimulator(
         name=type(system).__name__,
-        states=box({name: _spread(ranges[name], shape) for name, shape in fields}),
-        actions=box({"action": _spread(ranges["action"], system.action_shape)}),
+        states=box({name: broadcast(ranges[name], shape) for name, shape in fields}),
+        actions=box({"action": broadcast(ranges["action"], system.action_shape)}),
         draws=box({name: ranges[name] for name, _ in series}),
         norm=system.norm,
         traceable=True,
@@ -323,7 +261,7 @@ def functions(
     prior_sees_draw: bool = False,
     shared: Sequence[int] = (),
     name: str = "system",
-) -> System:
+) -> Simulator:
     """A system given by plain functions; if JAX can trace them, the search is compiled and has gradients.
 
     Args:
@@ -345,8 +283,8 @@ def functions(
     boxes = [box({key: ends}) for key, ends in given.items()]
     shapes = tuple(np.broadcast(*map(np.asarray, ends)).shape for ends in given.values())
 
-    def made(traceable: bool) -> System:
-        return FunctionSystem(
+    def made(traceable: bool) -> Simulator:
+        return FunctionSimulator(
             name=name,
             states=boxes[0],
             actions=boxes[1],
@@ -364,7 +302,7 @@ def functions(
     return made(_can_be_traced(_checked(made(False))))
 
 
-def gymnasium_system(
+def gymnasium_simulator(
     env: Any,
     set_state: Callable[[Any, Any], None],
     prior: Callable[[Any], Any],
@@ -377,7 +315,7 @@ def gymnasium_system(
     norm: Norm = "l2",
     shared: Sequence[int] = (),
     name: str | None = None,
-) -> System:
+) -> Simulator:
     """A Gymnasium environment that can be put into a state. Both sides of a comparison get the same seed each round.
 
     Args:
@@ -398,7 +336,7 @@ def gymnasium_system(
     space = env.action_space
     if not hasattr(space, "low"):
         raise TypeError(f"the environment needs a box of actions, got {space!r}")
-    made = GymnasiumSystem(
+    made = GymnasiumSimulator(
         name=name or type(env.unwrapped).__name__,
         states=box({"state": states}),
         actions=box({"action": (space.low, space.high) if actions is None else actions}),
@@ -416,7 +354,7 @@ def gymnasium_system(
     return _checked(made)
 
 
-def _checked(system: System) -> System:
+def _checked(system: Simulator) -> Simulator:
     """The system, after one round from the middle of its region has given numbers of the right shape."""
     values, draw, action = (
         0.5 * (each.low + each.high) for each in (system.states, system.draws, system.actions)
@@ -441,7 +379,7 @@ def _checked(system: System) -> System:
     return system
 
 
-def _check_shared(system: System) -> None:
+def _check_shared(system: Simulator) -> None:
     """Refuse entries that are declared to be shared if what is played, or the rest of the state, changes them."""
     if not system.shared:
         return
@@ -473,7 +411,7 @@ def values_shape(of: Box) -> tuple[int, ...]:
     return (of.size,)
 
 
-def _can_be_traced(system: System) -> bool:
+def _can_be_traced(system: Simulator) -> bool:
     def one_round(values: Any, draw: Any, action: Any) -> Any:
         state = system.start(values)
         return system.prior(state, draw), *system.play(state, draw, action)
@@ -486,12 +424,7 @@ def _can_be_traced(system: System) -> bool:
     return True
 
 
-def _spread(given: Range, shape: tuple[int, ...]) -> Range:
-    low, high = (np.asarray(end, dtype=np.float64) for end in given)
-    return np.broadcast_to(low, shape), np.broadcast_to(high, shape)
-
-
-def _apart(values: Any, fields: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, Any]:
+def _parts(values: Any, fields: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, Any]:
     """The parts of a flat vector, by name and in their shapes."""
     parts, begin = {}, 0
     for name, shape in fields:

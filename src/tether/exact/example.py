@@ -1,4 +1,4 @@
-"""A small carbon-aware scheduler for the exact algorithm: eight ways in which an hour can turn out."""
+"""A small example for the exact algorithm: a backlog of deferrable work, and eight ways for a round to turn out."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tether.certificates import LipschitzCertificate, Rule
 from tether.core import validate
 from tether.core.contract import Contract
 from tether.core.sensitivity import Sensitivity, geometric
-from tether.exact.planning import MixtureSystem
+from tether.exact.mixture import MixtureSystem
 
 
 @dataclass(frozen=True)
-class CarbonMixture:
+class BacklogMixture:
     """Schedule deferrable work: which share of it to do now, and which to keep for the sun.
 
     Work x waits, demand mu_h arrives, renewables C_h are free, and the energy a is spent:
@@ -45,7 +45,7 @@ class CarbonMixture:
     The prior is at most share (X + max mu) / e, and the box of actions ends there.
 
     Example:
-        >>> example = CarbonMixture()
+        >>> example = BacklogMixture()
         >>> example.sensitivity.immediate, round(example.sensitivity.carried, 3)
         (0.8, 0.24)
     """
@@ -107,7 +107,7 @@ class CarbonMixture:
 
 
 @cache
-def _make_system(example: CarbonMixture) -> MixtureSystem:
+def _make_system(example: BacklogMixture) -> MixtureSystem:
     demand, renewables = np.asarray(example.demand), np.asarray(example.renewables)
 
     def waiting(at: Any, x: Any) -> Any:
