@@ -260,14 +260,7 @@ def _draw_seeds(axis: Any, x: Any, values: Any, method: str, marker: str = "") -
     axis.fill_between(
         x, [min(each) for each in values], [max(each) for each in values], color=color, alpha=0.2, linewidth=0
     )
-    axis.plot(
-        x,
-        [np.mean(each) for each in values],
-        f"{marker}{line}",
-        color=color,
-        label=method_of(method).title,
-        markersize=4,
-    )
+    axis.plot(x, [np.mean(each) for each in values], line, color=color, label=named.title, markersize=4)
 
 
 def _values(
