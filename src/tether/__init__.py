@@ -22,7 +22,8 @@ from tether.learn.policy import NetworkPolicy, load_policy
 if TYPE_CHECKING:
     from tether import data, envs, gym
     from tether.assure.verify.verdict import Verification, verify
-    from tether.estimation.estimate import Estimate, Estimates, estimate
+    from tether.estimation.estimate import estimate
+    from tether.estimation.estimates import Estimate, Estimates
     from tether.learn.mpc import PlanningPolicy
     from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
     from tether.simulate.rollout import rollout
@@ -74,7 +75,8 @@ __all__ = [
 _LATER = (
     {"PlanningPolicy": "tether.learn.mpc", "rollout": "tether.simulate.rollout"}
     | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
-    | dict.fromkeys(("Estimate", "Estimates", "estimate"), "tether.estimation.estimate")
+    | {"estimate": "tether.estimation.estimate"}
+    | dict.fromkeys(("Estimate", "Estimates"), "tether.estimation.estimates")
     | dict.fromkeys(("Verification", "verify"), "tether.assure.verify.verdict")
 )
 

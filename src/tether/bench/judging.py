@@ -1,4 +1,4 @@
-"""How good estimated constants are, on systems whose constants are known exactly."""
+"""How good estimated constants are, on plants whose constants are known exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from tether.core import drawing
-from tether.estimation import known_systems as known
+from tether.estimation import known_plants as known
 from tether.estimation.estimate import estimate
 
 SLOPES = ("immediate", "carried", "L_c_prior", "L_c_state", "L_f_action", "L_f_state", "L_pi")
@@ -19,14 +19,14 @@ SLOPES = ("immediate", "carried", "L_c_prior", "L_c_state", "L_f_action", "L_f_s
 
 @dataclass(frozen=True)
 class Judged:
-    """One system: recommended over true, at least 1 where the recommendation is sound."""
+    """One plant: recommended over true, at least 1 where the recommendation is sound."""
 
     seed: int
     states: int
     actions: int
     ratios: dict[str, float]
-    """Of every constant. cost_floor: depth below the mean cost. p: the sum over n. felt: the sum of what the guard
-    assumes a deviation does to the costs of this and the next rounds, over what it does at most."""
+    """Of every constant. cost_floor: depth below the mean cost. p: the sum over n. cost_response: the sum
+    of what the guard assumes a deviation does to the costs of this and the next rounds, over what it does at most."""
     sound: dict[str, bool]
     truth: dict[str, Any]
     recommended: dict[str, Any]
@@ -38,31 +38,34 @@ GUARD = ("immediate", "carried", "p", "cost_floor")
 
 
 def judge(seed: int, rows: int) -> Judged:
-    """Estimate the constants of the system of a seed from `rows` logged rounds, and compare."""
-    system = known.make_system(seed)
+    """Estimate the constants of the plant of a seed from `rows` logged rounds, and compare."""
+    plant = known.make_plant(seed)
     episodes = rows // known.ROUNDS
-    found = estimate(known.play(system, episodes, seed), seed=seed)
-    truth = known.find_truth(system, episodes, 10_000_000 + seed)
-    numbers = {name: found._needed(name) for name in (*SLOPES, "cost_floor", "rho")}
+    found = estimate(known.play(plant, episodes, seed), seed=seed)
+    truth = known.find_truth(plant, episodes, 10_000_000 + seed)
+    numbers = {name: found.needed(name) for name in (*SLOPES, "cost_floor", "rho")}
     p = found.scale * numbers["rho"] ** np.arange(known.LAGS + 1)
-    felt = np.concatenate([[numbers["immediate"]], numbers["carried"] * p[:-1]])
+    cost_response = np.concatenate([[numbers["immediate"]], numbers["carried"] * p[:-1]])
     depth = truth.mean_cost - truth.cost_floor
     ratios = {name: numbers[name] / getattr(truth, name) for name in SLOPES}
     ratios |= {
         "p": float(p.sum() / truth.p.sum()),
         "cost_floor": (truth.mean_cost - numbers["cost_floor"]) / depth,
-        "felt": float(felt.sum() / truth.felt.sum()),
+        "cost_response": float(cost_response.sum() / truth.cost_response.sum()),
     }
     sound = {name: ratios[name] >= 1.0 for name in (*SLOPES, "cost_floor")}
-    sound |= {"p": bool(np.all(p >= truth.p)), "felt": bool(np.all(felt >= truth.felt))}
+    sound |= {
+        "p": bool(np.all(p >= truth.p)),
+        "cost_response": bool(np.all(cost_response >= truth.cost_response)),
+    }
     exact = {name: getattr(truth, name) for name in (*SLOPES, "cost_floor", "mean_cost")}
     return Judged(
         seed=seed,
-        states=len(system.sat),
-        actions=len(system.r),
+        states=len(plant.sat),
+        actions=len(plant.r),
         ratios=ratios,
         sound=sound,
-        truth=exact | {"p": truth.p, "felt": truth.felt},
+        truth=exact | {"p": truth.p, "cost_response": truth.cost_response},
         recommended=numbers | {"scale": found.scale},
         warnings=list(found.warnings),
     )
@@ -72,7 +75,7 @@ def judged_table(judged: Sequence[Judged]) -> Table:
     """How often each recommendation is not below the truth, and how far above it."""
     table = Table(
         *("constant", "not below the truth", "recommended / true: median", "smallest", "largest", "aims"),
-        title=f"{len(judged)} systems with known constants",
+        title=f"{len(judged)} plants with known constants",
     )
     enough = int(np.ceil(0.95 * len(judged)))
     for name in judged[0].ratios:
@@ -81,7 +84,7 @@ def judged_table(judged: Sequence[Judged]) -> Table:
         median = float(np.median(ratios))
         aims = (
             ""
-            if name == "felt"
+            if name == "cost_response"
             else f"{'yes' if good >= enough else 'NO'}, {'yes' if median <= 2.0 else 'NO'}"
         )
         table.add_row(
@@ -106,7 +109,7 @@ def judged_table(judged: Sequence[Judged]) -> Table:
 
 @drawing.styled
 def judged_figure(judged: Sequence[Judged]) -> Figure:
-    """Recommended over true, a point for each system."""
+    """Recommended over true, a point for each plant."""
     figure, axes = drawing.new_figure(8.0, 3.8)
     axis = axes[0, 0]
     for place, name in enumerate(judged[0].ratios):
@@ -121,5 +124,5 @@ def judged_figure(judged: Sequence[Judged]) -> Figure:
     axis.set_yticks([0.5, 1, 2, 4, 8, 16, 32], ["0.5", "1", "2", "4", "8", "16", "32"])
     axis.set_xticks(range(len(judged[0].ratios)), list(judged[0].ratios), rotation=30)
     axis.set_ylabel("recommended / true")
-    axis.set_title(f"{len(judged)} systems; line: median; red: below the truth", loc="left")
+    axis.set_title(f"{len(judged)} plants; line: median; red: below the truth", loc="left")
     return figure

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -13,18 +14,15 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from tether.cli import data_sources, shell
-from tether.cli.data_sources import Kind
 from tether.core import output
 from tether.data.episodes import Episodes
-from tether.data.series import MAX_GAP_HOURS, HourlySeries, autocorrelation
+from tether.data.readings import MAX_GAP_HOURS
+from tether.data.series import HourlySeries, autocorrelation
 from tether.data.sources.caiso import ZONE
 from tether.data.store import read_episode_file
-from tether.systems.carbon.reader import Split, load_carbon
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_UNSHOWN = ("efficiency_noise", "drop_rate", "clock_sin", "clock_cos")
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,8 @@ def describe(options: Options) -> None:
 
     Recognised are CAISO generation by source (CSV), CPU readings of the Azure
     Public Dataset V2 (CSV, gzip), CodeCarbon's emissions.csv, the BLOOM series,
-    a folder with the authors' .mat windows, and episode files (.npz).
+    the data folders that installed systems know, such as the authors' .mat
+    windows, and episode files (.npz).
 
     For example:
 
@@ -55,16 +54,8 @@ def describe(options: Options) -> None:
 
       tether data describe carbon.npz
     """
-    path, zone = options.path, options.zone
-    kind, note = data_sources.recognise(path), ""
-    if kind in ("carbon .mat", "episodes"):
-        parts, note = episode_parts(path, kind)
-    else:
-        with data_sources.reading(path) as progress:
-            series = data_sources.load(
-                kind, path, options.max_gap_hours, zone, options.sources, progress=progress
-            )
-            parts = [_series_part(series, zone if kind == "CAISO" else None)]
+    path = options.path
+    kind, parts, note = _look_at(options)
     shell.console.print(parts_table(kind, path, parts), highlight=False)
     if note:
         shell.console.print(f"made by: {note}", highlight=False)
@@ -74,8 +65,28 @@ def describe(options: Options) -> None:
         folder = output.prepare_folder(options.out)
         drawing.save(describe_figure(parts), folder / "describe.png")
         told = [{"name": part.name, "unit": part.unit, **part.numbers} for part in parts]
-        content = {"kind": kind, "path": str(path), "made_by": note, "series": told}
-        shell.finish(folder, content, ["describe.png"])
+        results = {"kind": kind, "path": str(path), "made_by": note, "series": told}
+        shell.finish(folder, results, ["describe.png"])
+
+
+def _look_at(options: Options) -> tuple[str, list[Part], str]:
+    """What kind of data a file or folder holds, its series, and how it was made as far as it says so."""
+    path = options.path
+    system = data_sources.system_of(path)
+    if system and system.reader:
+        train, test, validation = system.reader.read(path, 0)
+        sets = {"train": train} | ({"val": validation} if validation else {}) | {"test": test}
+        return f"{system.name} data", episode_parts(sets), ""
+    kind = data_sources.recognise(path)
+    if kind == "episodes":
+        content = read_episode_file(path)
+        return kind, episode_parts(content.splits), content.provenance
+    zone = options.zone
+    with data_sources.reading(path) as progress:
+        series = data_sources.load(
+            kind, path, options.max_gap_hours, zone, options.sources, progress=progress
+        )
+    return kind, [_series_part(series, zone if kind == "CAISO" else None)], ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,8 @@ class Part:
     """How many values are drawn hour by hour."""
     numbers: dict[str, Any]
     """What is told about it."""
+    slides: bool = True
+    """Whether it is one series, seen whole or through windows that slide by an hour."""
 
 
 def _series_part(series: HourlySeries, zone: str | None) -> Part:
@@ -120,20 +133,14 @@ def _statistics(values: NDArray[np.float64]) -> dict[str, float | None]:
     return {name: float(number) if math.isfinite(number) else None for name, number in numbers.items()}
 
 
-def episode_parts(path: Path, kind: Kind) -> tuple[list[Part], str]:
-    """Each series of every set of episodes in a file, and how the file was made as far as it says so."""
-    if kind == "episodes":
-        content = read_episode_file(path)
-        splits, note = content.splits, content.provenance
-    else:
-        splits, note = {split: load_carbon(path, split) for split in get_args(Split)}, ""
-    parts = [
+def episode_parts(splits: Mapping[str, Episodes]) -> list[Part]:
+    """Each series of every set of episodes."""
+    return [
         _episode_part(split or "episodes", episodes, name)
         for split, episodes in splits.items()
         for name in episodes.names
         if episodes[name].ndim == 2
     ]
-    return parts, note
 
 
 def _episode_part(split: str, episodes: Episodes, name: str) -> Part:
@@ -150,10 +157,10 @@ def _episode_part(split: str, episodes: Episodes, name: str) -> Part:
     if sliding:
         numbers |= {lag: _statistics(values)[lag] for lag in ("lag_1", "lag_24")}
     drawn = values.size if sliding else 60 * episodes.horizon
-    return Part(name, "", values, clock, axis, "", drawn, numbers)
+    return Part(name, "", values, clock, axis, "", drawn, numbers, sliding)
 
 
-def parts_table(kind: Kind, path: Path, parts: list[Part]) -> Table:
+def parts_table(kind: str, path: Path, parts: list[Part]) -> Table:
     """A row for each quantity of a series; a row for each series of episodes."""
     title = f"{path.name}: {kind}"
     if len(parts) == 1 and "from" in parts[0].numbers:
@@ -196,10 +203,14 @@ def _text(number: Any) -> str:
 
 
 def describe_figure(parts: list[Part]) -> Figure:
-    """For up to six series, noise and clock left out: the series, and its daily profile with its spread."""
+    """For up to six series: the series, and its daily profile with its spread.
+
+    What is drawn for each window by itself is left out where other series slide with the windows, and so is the clock.
+    """
     from tether.core import drawing
 
-    shown = [part for part in parts if part.name not in _UNSHOWN][:6] or parts[:1]
+    sliding = [part for part in parts if part.slides]
+    shown = [part for part in sliding or parts if not part.name.startswith("clock_")][:6] or parts[:1]
     height = 0.5 + 2.1 * len(shown)
     figure, axes = drawing.new_figure(9.0, height, columns=2, rows=len(shown), width_ratios=[2.2, 1.0])
     for part, (left, right) in zip(shown, axes, strict=True):

@@ -12,23 +12,31 @@ from typing import Annotated, Literal
 import typer
 
 from tether.cli import shell
+from tether.data.chunks import csv_files, open_text
 from tether.data.series import HourlySeries
 from tether.data.sources.azure import START, load_azure
-from tether.data.sources.caiso import RENEWABLE, csv_files, load_caiso
+from tether.data.sources.caiso import RENEWABLE, load_caiso
 from tether.data.sources.gpu import load_bloom, load_codecarbon
-from tether.systems.carbon.reader import FILES
+from tether.systems import registry
+from tether.systems.system import System
 
-Kind = Literal["CAISO", "Azure", "CodeCarbon", "BLOOM", "carbon .mat", "episodes"]
+Kind = Literal["CAISO", "Azure", "CodeCarbon", "BLOOM", "episodes"]
 RENEWABLE_SOURCES = ",".join(RENEWABLE)
 MaxGap = Annotated[float, typer.Option(help="Longest gap, in hours, that is bridged by a straight line.")]
 Zone = Annotated[str, typer.Option(help="Time zone of CAISO times without UTC offset.")]
 Sources = Annotated[str, typer.Option(help="CAISO columns to sum, separated by commas.")]
 
 
+def system_of(path: Path) -> System | None:
+    """The installed system whose data a folder holds, if any."""
+    for system in map(registry.find, registry.names()) if path.is_dir() else ():
+        if system.reader and system.reader.recognises and system.reader.recognises(path):
+            return system
+    return None
+
+
 def recognise(path: Path) -> Kind:
     """Which source a file or folder comes from, judged by its first line."""
-    if path.is_dir() and any((path / file).exists() for file in FILES.values()):
-        return "carbon .mat"
     file = csv_files(path, ("*.csv", "*.csv.gz"))[0]
     if file.suffix == ".npz":
         return "episodes"
@@ -48,11 +56,10 @@ def recognise(path: Path) -> Kind:
 
 
 def _first_line(file: Path) -> str:
-    with file.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
     try:
-        with gzip.open(file) if packed else file.open("rb") as stream:
-            return stream.readline(100_000).decode("utf-8-sig", "replace").strip()
+        with open_text(file) as stream:
+            line: bytes = stream.readline(100_000)
+            return line.decode("utf-8-sig", "replace").strip()
     except (EOFError, gzip.BadGzipFile) as error:
         raise ValueError(f"{file} is not a complete gzip file: {error}") from None
 

@@ -13,7 +13,7 @@ from tether.cli import shell
 from tether.core import output
 
 if TYPE_CHECKING:
-    from tether.estimation.estimate import Estimates
+    from tether.estimation.estimates import Estimates
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _recommend(found: Estimates) -> None:
     """Say what to do with the estimates."""
     for text in found.warnings:
         shell.console.print(f"warning: {text}", highlight=False)
-    if not all(found[name].identified for name in ("immediate", "carried", "rho")):
+    if not found.identified:
         shell.console.print("No Sensitivity can be recommended from this log; the warnings say what to log.")
         return
     bounds = found.sensitivity

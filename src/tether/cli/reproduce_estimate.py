@@ -26,7 +26,7 @@ def reproduce_estimate(options: Options) -> None:
     """Judge `tether estimate` on systems whose constants are known exactly.
 
     Scalar and vector systems, drawn from the seed, with additive and multiplicative noise
-    (`tether.estimation.known_systems` says how, and what the truth is). Aims: recommended constants not below the
+    (`tether.estimation.known_plants` says how, and what the truth is). Aims: recommended constants not below the
     truth in 19 of 20 systems, and at most twice the truth in the median. Some minutes. Writes `results.json` and
     `known.png`.
     """

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from tether.core import drawing
-from tether.estimation.estimate import Estimates
+from tether.estimation.estimates import Estimates
 
 
 def estimates_table(found: Estimates) -> Table:
@@ -70,10 +70,10 @@ def perturbation_figure(found: Estimates) -> Figure:
     """How a deviation fades: measured on average, and the recommended p(n)."""
     figure, axes = drawing.new_figure(9.0, 3.6, columns=2)
     left, right = axes[0]
-    impulse, push = found.impulse, found["L_f_action"]
+    impulse, gain = found.impulse, found["L_f_action"]
     later = np.arange(24 if impulse is None else len(impulse.state))
     p = found.scale * (found["rho"].recommended or 0.0) ** later
-    if impulse is not None and push.recommended is not None:
+    if impulse is not None and gain.recommended is not None:
         left.errorbar(
             later,
             impulse.state,
@@ -83,7 +83,7 @@ def perturbation_figure(found: Estimates) -> Figure:
             markersize=3,
             label="measured mean, two standard errors",
         )
-        left.plot(later, push.recommended * p, color=drawing.RED, label="recommended: L_f_action p(n)")
+        left.plot(later, gain.recommended * p, color=drawing.RED, label="recommended: L_f_action p(n)")
         carried, immediate = found["carried"].recommended, found["immediate"].recommended
         assert carried is not None
         assert immediate is not None

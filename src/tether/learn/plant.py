@@ -12,8 +12,8 @@ import numpy as np
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.core import validate
 from tether.core.contract import Contract
+from tether.data.enrich import add_clock, add_forecast, augment
 from tether.data.episodes import Episodes
-from tether.data.series import add_clock, add_forecast, augment
 from tether.data.store import read_episode_file
 from tether.systems.base import Env
 from tether.systems.system import Splits, System

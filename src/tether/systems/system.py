@@ -42,6 +42,24 @@ class Reader:
     """What the folder must hold, in a few words."""
     source: str = "folder"
     """What results.json calls the data; `authors` for the data of the paper."""
+    recognises: Callable[[Path], bool] | None = None
+    """Whether a folder looks like one, for `tether data describe`."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """How to make episodes from hourly series, for `tether data build`."""
+
+    series: Mapping[str, str]
+    """The series that it needs, by name, and what each of them is."""
+    build: Callable[..., Episodes]
+    """(series by name, seed, how=..., **windows): see `tether.data.periods.align` for `how` and
+    `tether.data.windows.cut_windows` for the rest ..."""
+    build_splits: Callable[..., dict[str, Episodes]]
+    """... (series by name, seed, borders, how=..., **windows): the same in sets that share no hour, see
+    `tether.data.periods.split`."""
+    help: str
+    """What it does with them, in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +122,8 @@ class System:
     """Synthetic episodes."""
     reader: Reader | None = None
     """Real data, if there is any."""
+    builder: Builder | None = None
+    """Episodes from series of your own, if they can be made."""
     program: Callable[[Any, int], Program] | None = None
     """(env, horizon): the convex hindsight program; a generic nonlinear one is used where there is none."""
     variants: Mapping[str, Callable[[], Env]] = field(default_factory=dict)

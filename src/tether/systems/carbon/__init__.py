@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tether.data.episodes import Episodes
+from tether.data.periods import Borders
+from tether.data.series import HourlySeries
+from tether.systems.carbon.build import build_carbon_episodes, build_carbon_splits
 from tether.systems.carbon.env import Carbon, CarbonState
-from tether.systems.carbon.reader import load_carbon
+from tether.systems.carbon.reader import is_carbon_folder, load_carbon
 from tether.systems.carbon.structure import CarbonStructure
 from tether.systems.carbon.synthetic import synthetic_carbon
 from tether.systems.program import Program
-from tether.systems.system import Defaults, Drift, Reader, Splits, System
+from tether.systems.system import Builder, Defaults, Drift, Reader, Splits, System
 
 __all__ = ["Carbon", "CarbonState", "CarbonStructure", "load_carbon", "synthetic_carbon", "system"]
 
 
 def _read(folder: Path, _seed: int) -> Splits:
     return Splits(*(load_carbon(folder, split) for split in ("train", "test", "val")))
+
+
+def _build(series: Mapping[str, HourlySeries], seed: int, **options: Any) -> Episodes:
+    return build_carbon_episodes(series["demand"], series["renewables"], seed, **options)
+
+
+def _build_splits(
+    series: Mapping[str, HourlySeries], seed: int, borders: Borders, **options: Any
+) -> dict[str, Episodes]:
+    return build_carbon_splits(series["demand"], series["renewables"], seed, borders, **options)
 
 
 def _program(env: Carbon, horizon: int) -> Program:
@@ -49,7 +64,23 @@ system = System(
     title="Carbon-aware scheduling",
     env=Carbon,
     draw=synthetic_carbon,
-    reader=Reader(_read, origin="authors' data", help="the authors' carbon windows (.mat)", source="authors"),
+    reader=Reader(
+        _read,
+        origin="authors' data",
+        help="the authors' carbon windows (.mat)",
+        source="authors",
+        recognises=is_carbon_folder,
+    ),
+    builder=Builder(
+        series={
+            "demand": "work that arrives, any unit (Azure, CodeCarbon or BLOOM data)",
+            "renewables": "renewable energy, any unit (CAISO data)",
+        },
+        build=_build,
+        build_splits=_build_splits,
+        help="Scaled into the range of the authors' data: demand has mean 3.45 and is at most 5.9, renewables have "
+        "mean 2.3. Noise is drawn for each window.",
+    ),
     program=_program,
     variants={
         "drops much": lambda: Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),

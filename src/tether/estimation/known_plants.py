@@ -1,4 +1,4 @@
-"""Systems whose constants are known exactly, to judge `tether.estimate` by.
+"""Plants whose constants are known exactly, to judge `tether.estimate` by.
 
 For state x [X], action a [A] (X = 1, 2 or 3, A = 1 or 2 by the seed) and draws that nobody observes:
 
@@ -42,8 +42,8 @@ FOLLOWED = 2
 """And p(n) in operation so many times as long, which costs more."""
 
 
-class System(NamedTuple):
-    """The numbers of one system."""
+class KnownPlant(NamedTuple):
+    """The numbers of one plant."""
 
     F: Any
     B: Any
@@ -79,7 +79,7 @@ class Truth(NamedTuple):
     cost_floor: float
     p: Floats
     """[LAGS + 1] p(0), p(1), ..."""
-    felt: Floats
+    cost_response: Floats
     """[LAGS + 1] the largest effect of a unit deviation on the cost of n rounds later, n = 0, 1, ..."""
     mean_cost: float
 
@@ -89,31 +89,31 @@ class Truth(NamedTuple):
         return self.L_c_prior * self.L_f_action
 
 
-def prior(system: System, x: Any) -> Any:
+def prior(plant: KnownPlant, x: Any) -> Any:
     """[A] the trusted action."""
-    return system.r + system.alpha * jnp.tanh(system.K @ x / system.alpha)
+    return plant.r + plant.alpha * jnp.tanh(plant.K @ x / plant.alpha)
 
 
-def step(system: System, x: Any, a: Any, eta: Any) -> Any:
+def step(plant: KnownPlant, x: Any, a: Any, eta: Any) -> Any:
     """[X] the next state without its additive noise."""
-    return system.sat * jnp.tanh((system.F @ x + (1.0 + eta) * (system.B @ a)) / system.sat)
+    return plant.sat * jnp.tanh((plant.F @ x + (1.0 + eta) * (plant.B @ a)) / plant.sat)
 
 
-def bare_cost(system: System, x: Any, a: Any) -> Any:
+def bare_cost(plant: KnownPlant, x: Any, a: Any) -> Any:
     """g(x, a)."""
-    q1, q2, q3, q4, k, t = system.weights
-    bowl = jnp.where(system.quadratic, 0.5 * jnp.sum(x**2), jnp.sum(jnp.logaddexp(x, -x) - jnp.log(2.0)))
-    away = a - system.r
+    q1, q2, q3, q4, k, t = plant.weights
+    bowl = jnp.where(plant.quadratic, 0.5 * jnp.sum(x**2), jnp.sum(jnp.logaddexp(x, -x) - jnp.log(2.0)))
+    away = a - plant.r
     return (
         q1 * bowl
-        + q2 * jax.nn.softplus(k * (system.v @ x - t)) / k
+        + q2 * jax.nn.softplus(k * (plant.v @ x - t)) / k
         + q3 * jnp.sqrt(1.0 + away @ away)
-        + q4 * jnp.tanh(system.w @ x) * (system.y @ away)
+        + q4 * jnp.tanh(plant.w @ x) * (plant.y @ away)
     )
 
 
-def make_system(seed: int) -> System:
-    """The system of a seed."""
+def make_plant(seed: int) -> KnownPlant:
+    """The plant of a seed."""
     random = np.random.default_rng([seed, 2311, 1568])
     X = 1 + seed % 3
     A = 1 if X == 1 else 1 + (seed // 3) % 2
@@ -137,7 +137,7 @@ def make_system(seed: int) -> System:
             random.uniform(-0.5, 1.0),
         ]
     )
-    system = System(
+    plant = KnownPlant(
         F=F,
         B=B,
         K=K,
@@ -158,19 +158,19 @@ def make_system(seed: int) -> System:
         dither=np.zeros(A),
     )
     # The size of the cost's additive noise is relative to what a first run shows.
-    pilot = play(system, episodes=50, seed=int(random.integers(2**31)))
+    pilot = play(plant, episodes=50, seed=int(random.integers(2**31)))
     zeta_c = random.uniform(0.05, 0.4) * pilot["cost"].std()
-    return system._replace(
-        dither=random.uniform(0.15, 0.4) * np.full(A, system.zeta_f.mean() / np.linalg.norm(system.B, 2)),
+    return plant._replace(
+        dither=random.uniform(0.15, 0.4) * np.full(A, plant.zeta_f.mean() / np.linalg.norm(plant.B, 2)),
         zeta_c=np.asarray(zeta_c),
-        c0=np.asarray(1.0 + zeta_c + 1.3 * abs(weights[3]) * float(np.linalg.norm(system.alpha))),
+        c0=np.asarray(1.0 + zeta_c + 1.3 * abs(weights[3]) * float(np.linalg.norm(plant.alpha))),
     )
 
 
-def play(system: System, episodes: int, seed: int) -> dict[str, Floats]:
+def play(plant: KnownPlant, episodes: int, seed: int) -> dict[str, Floats]:
     """A log of dithered prior operation, `episodes` of 100 rounds, as columns."""
     with jax.enable_x64(True):
-        run = jax.device_get(_play(system, _key(seed), episodes))
+        run = jax.device_get(_play(plant, _key(seed), episodes))
     state, action, planned, cost, after = (np.swapaxes(part, 0, 1) for part in run)
     log = {
         "episode": np.repeat(np.arange(episodes), ROUNDS),
@@ -182,18 +182,18 @@ def play(system: System, episodes: int, seed: int) -> dict[str, Floats]:
     return log | {"cost": cost.reshape(-1)}
 
 
-def find_truth(system: System, episodes: int, seed: int) -> Truth:
+def find_truth(plant: KnownPlant, episodes: int, seed: int) -> Truth:
     """The exact constants for a log of so many episodes: over operation that is longer and has other draws."""
     with jax.enable_x64(True):
-        highest, lowest, total = jax.device_get(_survey(system, _key(seed), LONGER * episodes))
-        p, felt = jax.device_get(_follow(system, _key(seed + 1), FOLLOWED * episodes))
+        highest, lowest, total = jax.device_get(_survey(plant, _key(seed), LONGER * episodes))
+        p, cost_response = jax.device_get(_follow(plant, _key(seed + 1), FOLLOWED * episodes))
     names = ("immediate", "L_c_prior", "L_c_state", "L_f_action", "L_f_state", "L_pi")
     largest = {name: float(value) for name, value in zip(names, highest, strict=True)}
     return Truth(
         **largest,
         cost_floor=float(lowest),
         p=np.asarray(p),
-        felt=np.asarray(felt),
+        cost_response=np.asarray(cost_response),
         mean_cost=float(total) / (LONGER * episodes * ROUNDS),
     )
 
@@ -202,60 +202,60 @@ def _key(seed: int) -> Any:
     return jax.random.key(seed, impl="rbg")  # much faster than the default on a processor
 
 
-def _draw(system: System, key: Any, size: Any, shape: tuple[int, ...]) -> Any:
+def _draw(plant: KnownPlant, key: Any, size: Any, shape: tuple[int, ...]) -> Any:
     """Noise of a given half-width."""
     return size * jax.lax.cond(
-        system.normal,
+        plant.normal,
         lambda: jax.random.truncated_normal(key, -2.5, 2.5, shape) / 2.5,
         lambda: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0),
     )
 
 
-def _round(system: System, x: Any, key: Any, dithered: bool) -> tuple[Any, ...]:
+def _round(plant: KnownPlant, x: Any, key: Any, dithered: bool) -> tuple[Any, ...]:
     """One round of many episodes: planned action, action, draw, cost and next state."""
     keys = jax.random.split(key, 5)
     count = len(x)
-    planned = jax.vmap(partial(prior, system))(x)
-    dither = jax.random.uniform(keys[0], planned.shape, minval=-1.0, maxval=1.0) * system.dither
+    planned = jax.vmap(partial(prior, plant))(x)
+    dither = jax.random.uniform(keys[0], planned.shape, minval=-1.0, maxval=1.0) * plant.dither
     a = planned + dither if dithered else planned
-    eta = _draw(system, keys[1], system.eta_f, (count,))
-    after = jax.vmap(partial(step, system))(x, a, eta) + _draw(system, keys[2], system.zeta_f, x.shape)
-    bare = jax.vmap(partial(bare_cost, system))(x, a)
+    eta = _draw(plant, keys[1], plant.eta_f, (count,))
+    after = jax.vmap(partial(step, plant))(x, a, eta) + _draw(plant, keys[2], plant.zeta_f, x.shape)
+    bare = jax.vmap(partial(bare_cost, plant))(x, a)
     cost = (
-        system.c0
-        + (1.0 + _draw(system, keys[3], system.eta_c, (count,))) * bare
-        + _draw(system, keys[4], system.zeta_c, (count,))
+        plant.c0
+        + (1.0 + _draw(plant, keys[3], plant.eta_c, (count,))) * bare
+        + _draw(plant, keys[4], plant.zeta_c, (count,))
     )
     return planned, a, eta, cost, after
 
 
-def _start(system: System, key: Any, episodes: int) -> Any:
-    return _draw(system, key, system.zeta_f, (episodes, len(system.sat)))
+def _start(plant: KnownPlant, key: Any, episodes: int) -> Any:
+    return _draw(plant, key, plant.zeta_f, (episodes, len(plant.sat)))
 
 
 @partial(jax.jit, static_argnums=2)
-def _play(system: System, key: Any, episodes: int) -> Any:
+def _play(plant: KnownPlant, key: Any, episodes: int) -> Any:
     def advance(x: Any, key: Any) -> Any:
-        planned, a, _, cost, after = _round(system, x, key, dithered=True)
+        planned, a, _, cost, after = _round(plant, x, key, dithered=True)
         return after, (x, a, planned, cost, after)
 
     keys = jax.random.split(key, ROUNDS + 1)
-    return jax.lax.scan(advance, _start(system, keys[0], episodes), keys[1:])[1]
+    return jax.lax.scan(advance, _start(plant, keys[0], episodes), keys[1:])[1]
 
 
 @partial(jax.jit, static_argnums=2)
-def _survey(system: System, key: Any, episodes: int) -> Any:
+def _survey(plant: KnownPlant, key: Any, episodes: int) -> Any:
     """Largest slopes, smallest cost and the sum of costs over what dithered operation visits."""
-    draws = system.eta_f * jnp.linspace(-1.0, 1.0, 5)
+    draws = plant.eta_f * jnp.linspace(-1.0, 1.0, 5)
 
     def slopes(x: Any, a: Any) -> tuple[Any, Any]:
-        in_state, in_action = jax.grad(partial(bare_cost, system), argnums=(0, 1))(x, a)
-        reaction = jax.jacfwd(partial(prior, system))(x)
-        moved, pushed = jax.vmap(lambda eta: jax.jacfwd(partial(step, system), argnums=(0, 1))(x, a, eta))(
+        in_state, in_action = jax.grad(partial(bare_cost, plant), argnums=(0, 1))(x, a)
+        reaction = jax.jacfwd(partial(prior, plant))(x)
+        moved, pushed = jax.vmap(lambda eta: jax.jacfwd(partial(step, plant), argnums=(0, 1))(x, a, eta))(
             draws
         )
-        steep = 1.0 + system.eta_c
-        bare = bare_cost(system, x, a)
+        steep = 1.0 + plant.eta_c
+        bare = bare_cost(plant, x, a)
         largest = (
             steep * jnp.linalg.norm(in_action),
             steep * jnp.linalg.norm(in_state + in_action @ reaction),
@@ -264,55 +264,55 @@ def _survey(system: System, key: Any, episodes: int) -> Any:
             jnp.max(spectral_norm(moved)),
             spectral_norm(reaction),
         )
-        least = system.c0 + jnp.minimum(steep * bare, (1.0 - system.eta_c) * bare) - system.zeta_c
+        least = plant.c0 + jnp.minimum(steep * bare, (1.0 - plant.eta_c) * bare) - plant.zeta_c
         return jnp.stack(largest), least
 
     def advance(carry: Any, key: Any) -> Any:
         x, highest, lowest, total = carry
-        _, a, _, cost, after = _round(system, x, key, dithered=True)
+        _, a, _, cost, after = _round(plant, x, key, dithered=True)
         steep, least = jax.vmap(slopes)(x, a)
         highest = jnp.maximum(highest, steep.max(axis=0))
         return (after, highest, jnp.minimum(lowest, least.min()), total + cost.sum()), None
 
     keys = jax.random.split(key, ROUNDS + 1)
-    first = (_start(system, keys[0], episodes), jnp.zeros(6), jnp.inf, 0.0)
+    first = (_start(plant, keys[0], episodes), jnp.zeros(6), jnp.inf, 0.0)
     return jax.lax.scan(advance, first, keys[1:])[0][1:]
 
 
 @partial(jax.jit, static_argnums=2)
-def _follow(system: System, key: Any, episodes: int) -> Any:
+def _follow(plant: KnownPlant, key: Any, episodes: int) -> Any:
     """p(n), and the largest effect of a deviation on the cost of n rounds later, along prior trajectories."""
-    X, A = system.B.shape
+    X, A = plant.B.shape
 
     def derivatives(x: Any, eta: Any) -> tuple[Any, Any, Any, Any]:
-        a = prior(system, x)
-        closed = jax.jacfwd(lambda at: step(system, at, prior(system, at), eta))(x)
-        pushed = jax.jacfwd(lambda act: step(system, x, act, eta))(a)
-        slope = jax.grad(lambda at: bare_cost(system, at, prior(system, at)))(x)
-        now = jax.grad(lambda act: bare_cost(system, x, act))(a)
+        a = prior(plant, x)
+        closed = jax.jacfwd(lambda at: step(plant, at, prior(plant, at), eta))(x)
+        pushed = jax.jacfwd(lambda act: step(plant, x, act, eta))(a)
+        slope = jax.grad(lambda at: bare_cost(plant, at, prior(plant, at)))(x)
+        now = jax.grad(lambda act: bare_cost(plant, x, act))(a)
         return closed, pushed, slope, now
 
     def advance(carry: Any, key: Any) -> Any:
-        x, gaps, effects, p, felt = carry
-        _, _, eta, _, after = _round(system, x, key, dithered=False)
+        x, gaps, effects, p, cost_response = carry
+        _, _, eta, _, after = _round(plant, x, key, dithered=False)
         closed, pushed, slope, now = jax.vmap(derivatives)(x, eta)
-        # effects[:, n]: d x_h / d a_{h-1-n}; what they do to this round's cost is felt n + 1 rounds later.
-        steep = 1.0 + system.eta_c
+        # effects[:, n]: d x_h / d a_{h-1-n}; what they do to this round's cost is the response n + 1 rounds later.
+        steep = 1.0 + plant.eta_c
         here = steep * jnp.linalg.norm(jnp.einsum("ex,enxa->ena", slope, effects), axis=2).max(axis=0)
         immediate = steep * jnp.linalg.norm(now, axis=1).max()
-        felt = jnp.maximum(felt, jnp.concatenate([immediate[None], here]))
+        cost_response = jnp.maximum(cost_response, jnp.concatenate([immediate[None], here]))
         gaps = jnp.einsum("exy,enyz->enxz", closed, gaps)
         p = jnp.maximum(p, jnp.concatenate([jnp.ones(1), spectral_norm(gaps).max(axis=0)]))
         identity = jnp.broadcast_to(jnp.eye(X), (episodes, 1, X, X))
         gaps = jnp.concatenate([identity, gaps[:, :-1]], axis=1)
         effects = jnp.einsum("exy,enya->enxa", closed, effects)
         effects = jnp.concatenate([pushed[:, None], effects[:, :-1]], axis=1)
-        return (after, gaps, effects, p, felt), None
+        return (after, gaps, effects, p, cost_response), None
 
     keys = jax.random.split(key, ROUNDS + 1)
     gaps = jnp.zeros((episodes, LAGS, X, X)).at[:, 0].set(jnp.eye(X))
     first = (
-        _start(system, keys[0], episodes),
+        _start(plant, keys[0], episodes),
         gaps,
         jnp.zeros((episodes, LAGS, X, A)),
         jnp.zeros(LAGS + 1),
