@@ -15,9 +15,9 @@ from rich.text import Text
 
 from tether.core.files import complete_file
 from tether.learn.methods import METHODS
-from tether.paper.claims import claims_table, write_claims
-from tether.paper.comparison import averages, compare
 from tether.paper.results import find_results
+from tether.paper.studies.claims import claims_table, write_claims
+from tether.paper.studies.comparison import averages, compare
 
 SCRIPTS = ("base.js", "charts.js", "words.js", "player.js", "page.js")
 """The parts of the page's script, in the order in which they build on each other."""
