@@ -18,7 +18,8 @@ import numpy as np
 
 from tether.core import validate
 from tether.core.sensitivity import Geometric
-from tether.systems.carbon.env import Carbon
+from tether.systems.carbon import Carbon
+from tether.systems.carbon import system as system
 
 BATCH, WIDTH, LEARNING_RATE = 50, 40, 1e-3
 """Episodes of an update, neurons of a hidden layer, and Adam's step: the paper's."""

@@ -19,6 +19,14 @@ class Plant(Protocol):
     """What of a system it takes to replay the prior; `tether.systems.base.Env` has it."""
 
     @property
+    def series(self) -> tuple[str, ...]:
+        """Names of the series that a round needs."""
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """What the entries of an observation are."""
+
+    @property
     def hidden(self) -> Mapping[str, Any]:
         """Names of the series that nobody sees before acting."""
 
@@ -132,6 +140,21 @@ class Shadowing(Structured):
         if not self.env.hidden:
             raise ValueError(
                 f"{type(self.env).__name__} names no hidden series, so that nothing can be revealed; use Structured"
+            )
+        self._check_shown()
+
+    def _check_shown(self) -> None:
+        """Refuse a system whose observation does not show what replaying a round needs."""
+        name, names = type(self.env).__name__, self.env.observation_names
+        if not hasattr(self.env.initial(), "_replace"):
+            raise ValueError(f"{name}.initial must give a NamedTuple, got {self.env.initial()!r}")
+        _, drawn = self.env.shown(np.zeros(len(names)))
+        missing = [each for each in self.env.series if each not in drawn and each not in self.env.hidden]
+        if missing:
+            raise ValueError(
+                f"replaying the prior needs {', '.join(missing)}, which the observation {names} of {name} does not "
+                f"name; name its entries after them ({missing[0]}, or {missing[0]}_1, {missing[0]}_2, ... for a "
+                f"vector), write {name}.shown, or use Structured"
             )
 
     @property

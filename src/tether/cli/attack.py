@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output, validate
+from tether.systems import registry
 
 if TYPE_CHECKING:
     from tether.assure.attack import Finding
@@ -35,7 +36,8 @@ class Options:
         str | None,
         typer.Option(
             help="Play the same attack with one bound loosened, which must then break the promise: now, later, floor, "
-            "above or below; several comma-separated, or all. Structured certificates only."
+            "or a gap by name, as far as the structure has them; several comma-separated, or all. Structured "
+            "certificates only."
         ),
     ] = None
     factor: Annotated[float, typer.Option(help="By how much --loosen loosens.")] = 1.05
@@ -48,13 +50,13 @@ class Options:
 def attack(options: Options) -> None:
     """Try to break the promise of a certificate, and say how near it came.
 
-    Noise at its worst corners (held, mixed, switched in time, so that gaps are hidden first and released later), demand
-    and renewables at their limits, policies that propose extremes, alternate, save and strike or propose rubbish; half
+    Noise at its worst corners (held, mixed, switched in time, so that gaps are hidden first and released later), all
+    that is visible at its limits, policies that propose extremes, alternate, save and strike or propose rubbish; half
     of each batch is bred from the episodes that came nearest to breaking the promise. Every round is audited against
-    the prior on the same draws. The same policies without the guard show that the attack is one. Besides the paper's
-    parameters, systems are attacked whose parameters stress a bound, and the paper's with sensors, actuators and
-    meters of float32, float16 and mixed types. Exit code 1 if the promise was broken or the guard gave a false alarm;
-    with `--loosen`, if the promise was not broken.
+    the prior on the same draws. The same policies without the guard show that the attack is one. Besides the standard
+    plant, plants are attacked whose parameters stress a bound, and the standard one with sensors, actuators and meters
+    of float32, float16 and mixed types. Exit code 1 if the promise was broken or the guard gave a false alarm; with
+    `--loosen`, if the promise was not broken.
 
     For instance `tether attack carbon`, `tether attack inference --loosen all --episodes 200000`, or
     `tether attack carbon --certificate lipschitz --lams 0 --bs 1`.
@@ -75,10 +77,9 @@ def attack(options: Options) -> None:
 
 def _checked(options: Options) -> list[str | None]:
     """The bounds to loosen one after the other; None stands for the certificate as it is."""
-    from tether.assure import attack
     from tether.simulate.rollout import Precision
 
-    validate.choice("system", options.system, tuple(attack.BOUNDS))
+    plant = registry.find(options.system).env()
     validate.choice("--certificate", options.certificate, ("structured", "shadowing", "lipschitz"))
     validate.choice("--precision", options.precision, get_args(Precision))
     validate.number("--factor", options.factor, above=1.0)
@@ -86,7 +87,7 @@ def _checked(options: Options) -> list[str | None]:
         return [None]
     if options.certificate != "structured":
         raise ValueError("--loosen is for --certificate structured, whose bounds it knows")
-    known = attack.BOUNDS[options.system]
+    known = plant.structure.loosenable
     chosen = list(known) if options.loosen == "all" else [each.strip() for each in options.loosen.split(",")]
     for each in chosen:
         validate.choice("--loosen", each, (*known, "all"))
@@ -98,9 +99,10 @@ def _findings(options: Options, bounds: list[str | None]) -> dict[str | None, li
     from tether.assure import attack
     from tether.simulate.rollout import Precision
 
-    plants = attack.systems(options.system)
+    system = registry.find(options.system)
+    plants = attack.plants(system)
     if options.loosen is None and options.precision == "float64":
-        plants = plants | attack.coarse_systems(options.system)
+        plants = plants | attack.coarse_plants(system)
     contracts = [
         (name, env, env.contract(lam, b, options.horizon))
         for name, env in plants.items()
@@ -113,6 +115,7 @@ def _findings(options: Options, bounds: list[str | None]) -> dict[str | None, li
         for bound in bounds:
             for name, env, contract in contracts:
                 found = attack.attack(
+                    system,
                     name,
                     env,
                     attack.certify(env, options.certificate, contract, bound, options.factor),

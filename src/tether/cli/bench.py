@@ -31,8 +31,11 @@ def guard(options: GuardOptions) -> None:
     One act + observe against the same projection as a parametrised cvxpy problem (extra `bench`), a long horizon
     against a short one, guarded rounds a second, and what `import tether` costs. Nothing else should run meanwhile.
     """
+    from tether.bench.parts import skipped
     from tether.bench.speed import bench_guard
 
+    for line in skipped("structure"):
+        shell.console.print(line)
     _measure("tether bench guard", options.out, bench_guard(options.seed, options.repetitions))
 
 

@@ -40,13 +40,17 @@ def monitor(options: Options) -> None:
     For instance `tether bench monitor --episodes 1000 --lam 0.2 --b 0.2`.
     """
     from tether.bench import monitoring, speed
+    from tether.bench.parts import skipped
 
+    for line in skipped("monitor"):
+        shell.console.print(line)
     folder = output.prepare_folder(options.out)
     lam, b = shell.promise(options.lam, options.b)
     seeds = shell.seeds_from(options.seed, options.seeds)
-    with shell.counting("drifts", len(monitoring.DRIFTS) * len(seeds)) as report:
+    plants = monitoring.drifts()
+    with shell.counting("drifts", len(plants) * len(seeds)) as report:
         drifts = []
-        for drift in monitoring.DRIFTS:
+        for drift in plants:
             for seed in seeds:
                 drifts.append(monitoring.drift_row(drift, lam, b, options.episodes, seed, options.begins))
                 report(len(drifts))

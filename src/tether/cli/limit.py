@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output
+from tether.systems import registry
 
 if TYPE_CHECKING:
     from tether.assure.limit import Limit
@@ -96,7 +98,9 @@ def limit(options: Options) -> None:
     For each contract (lam, b) and episode the largest reward of any action sequence that keeps the promise, all
     disturbances known, is found by a convex program (extra `limit`: cvxpy). A policy's *share* is (V - V_prior) /
     (V_limit - V_prior). `limit` is an upper bound, `attained` the reward of sequences that do keep the promise: the
-    truth lies between them. What was solved is kept in OUT/solved, so that the same command only adds what is new.
+    truth lies between them. A system that has no convex program gets a search by gradients; `limit` is then the best
+    that it found, which is no upper bound, and the table says so. What was solved is kept in OUT/solved, so that the
+    same command only adds what is new.
 
     `--plan` adds what planning ahead earns where the demand to come is known and its disturbances are not.
 
@@ -106,11 +110,12 @@ def limit(options: Options) -> None:
     study = _Study.of(options, output.prepare_folder(options.out))
     with shell.progress() as progress:
         rows = [row for lam, b in grid for row in study.rows(lam, b, progress)]
-    table = _table(options.system, len(study.chosen), rows)
+    table = _table(options.system, len(study.chosen), rows, study.plant.system.program is not None)
     shell.console.print(table)
     content = {
         "system": study.plant.system.name,
         "episodes": len(study.chosen),
+        "proven": study.plant.system.program is not None,
         "rows": [asdict(row) for row in rows],
         "sections": [study.section(table, *next((each for each in grid if each[0] > 0.0), grid[0]))],
     }
@@ -132,7 +137,6 @@ class _Study:
     def of(cls, options: Options, folder: Path) -> _Study:
         from tether.learn.plant import load_plant
         from tether.simulate.rollout import rollout
-        from tether.systems import registry
 
         removed = shell.listed(options.without)
         drawn = max(1, (3 * options.episodes + 1) // 2)
@@ -148,6 +152,7 @@ class _Study:
     def rows(self, lam: float, b: float, progress: Progress) -> Iterator[Row]:
         """Of one contract: the prior first, the limit last."""
         from tether.assure.limit import hindsight_limit
+        from tether.assure.nonlinear import NonlinearProgram
 
         contract = self.plant.env.contract(lam, b, self.chosen.horizon)
         found = hindsight_limit(
@@ -155,6 +160,7 @@ class _Study:
             self.chosen,
             contract,
             self.prior.costs,
+            program=self.plant.system.program or NonlinearProgram,
             processes=self.options.processes,
             cache=self.folder / "solved",
             report=self._bar(progress, f"lam {lam:g}, b {b:g}"),
@@ -199,9 +205,11 @@ class _Study:
 
         env = self.plant.env
         contract = env.contract(lam, b, self.chosen.horizon)
-        pictures = [
-            safe_sets(env, self.chosen[:1], certificate_of(kind, env, contract)) for kind in get_args(Kind)
-        ]
+        pictures = []
+        for kind in get_args(Kind):
+            with contextlib.suppress(NotImplementedError):  # a system may have no structure
+                guide = certificate_of(kind, env, contract)
+                pictures.append(safe_sets(env, self.chosen[:1], guide))
         title = f"{self.options.system}, lam = {lam:g}, b = {b:g}: the first test episode"
         figure = safe_sets_figure(pictures, title)
         save(figure, self.folder / "safe-sets.png")
@@ -210,7 +218,8 @@ class _Study:
             **section_of(table),
             "image": (self.folder / "safe-sets.svg").read_text(encoding="utf-8"),
             "image_text": "What a greedy learner may do in each round of one episode (shaded) and what it does, "
-            "with global Lipschitz constants and with the system's own structure. The promise is the same.",
+            "with global Lipschitz constants and, if it has one, with the system's own structure. The promise is "
+            "the same.",
         }
 
 
@@ -310,10 +319,12 @@ def _plan(
     return whole.returns, audit(whole, prior, contract).violation_rate
 
 
-def _table(system: str, episodes: int, rows: list[Row]) -> Table:
+def _table(system: str, episodes: int, rows: list[Row], proven: bool) -> Table:
     table = Table(title=f"{system}: share of the hindsight limit, {episodes} episodes", box=SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
     table.caption = "share = (V - V_prior) / (V_limit - V_prior); ± standard deviation over seeds"
+    if not proven:
+        table.caption += "; limit: the best that a search found, NOT a proven upper bound"
     table.add_column("policy", no_wrap=True)
     for name in ("lam", "b", "reward", "share", "viol."):
         table.add_column(name, justify="right", no_wrap=True)

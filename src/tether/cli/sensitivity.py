@@ -10,6 +10,7 @@ import typer
 
 from tether.cli import shell
 from tether.core import output
+from tether.systems import registry
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,6 @@ def sensitivity(options: Options) -> None:
     from tether.assure import wrong_constants
     from tether.core import drawing
     from tether.learn.plant import load_plant
-    from tether.systems import registry
 
     lam, b = shell.promise(options.lam, options.b)
     plant = load_plant(registry.find(options.system), options.data, 1, options.seed, held_out=False)
@@ -55,7 +55,7 @@ def sensitivity(options: Options) -> None:
             plant.env.contract(lam, b, plant.test.horizon),
             options.episodes,
             shell.seeds_from(options.seed, options.seeds),
-            everyday=None if options.data is None else plant.test,
+            everyday=plant.system.draw if options.data is None else plant.test,
             report=report,
         )
     for table in wrong_constants.study_tables(results):

@@ -196,11 +196,13 @@ def finish(folder: Path, content: Mapping[str, Any], figures: Sequence[str] = ()
 
 def run(app: Callable[[], Any]) -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # module:object may be a script in this folder
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
+    except (ValueError, TypeError, OSError, ImportError, FloatingPointError, NotImplementedError) as error:
         if os.environ.get("TETHER_DEBUG"):
             raise
         message = " ".join(str(error).split())

@@ -221,9 +221,7 @@ class Asked:
 
 def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path) -> int:
     """Check structures that claim too much of one bound each; 0 if every one is refuted, 1 if one is not."""
-    from tether.assure.attack import BOUNDS
-
-    known = BOUNDS[asked.env.structure.kind]
+    known = asked.env.structure.loosenable
     chosen = known if loosen == "all" else tuple(each.strip() for each in loosen.split(","))
     for each in chosen:
         validate.choice("--loosen", each, (*known, "all"))
@@ -242,15 +240,12 @@ def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path)
 
 
 def _claims_about(env: Env, bound: str) -> list[str]:
-    """The claims that are false if this bound of `tether.assure.attack.BOUNDS` is loosened."""
+    """The claims that are false if this bound, one of `Structure.loosenable`, is loosened."""
     from tether.assure.verify import Constants, as_simulator, claims_of
 
+    gaps = [f"gap {i}" for i, name in enumerate(env.structure.gap_names) if name == bound]
     names = [each.name for each in claims_of(as_simulator(env), _structured(env, None), Constants(), 1)]
-    gaps = [name for name in names if name.startswith("gap")]
-    if bound in ("above", "below"):
-        # They alternate; a single gap is one below.
-        return gaps[int(bound == "below" and len(gaps) > 1) :: 2]
-    return [name for name in names if name.split(" ")[0] == bound]
+    return gaps or [name for name in names if name.split(" ")[0] == bound]
 
 
 def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, Simulator]:

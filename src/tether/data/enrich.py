@@ -68,14 +68,14 @@ def add_clock(episodes: Episodes) -> Episodes:
 
 
 def add_forecast(episodes: Episodes, *names: str, hours: int | None = None) -> Episodes:
-    """The episodes with a perfect forecast `x_forecast` [N, H, L] of each named series x, to the episode's end.
+    """The episodes with a perfect forecast `x_forecast` [N, H, L, ...] of each named series x, to its end.
 
     Entry [n, h, k-1] is the value k rounds after h, and 0 beyond the last round. `build_carbon_episodes` makes
     forecasts that err.
 
     Args:
         episodes: N of H rounds.
-        names: Series [N, H].
+        names: Series [N, H] or [N, H, n].
         hours: Leads L; H - 1 if None.
 
     Example:
@@ -86,9 +86,9 @@ def add_forecast(episodes: Episodes, *names: str, hours: int | None = None) -> E
     leads = validate.count("hours", max(episodes.horizon - 1, 1) if hours is None else hours)
     series = {name: episodes[name] for name in episodes.names}
     for name in names:
-        padded = np.pad(episodes[name], ((0, 0), (0, leads)))
+        padded = np.pad(episodes[name], ((0, 0), (0, leads), *((0, 0),) * (episodes[name].ndim - 2)))
         ahead = np.lib.stride_tricks.sliding_window_view(padded[:, 1:], leads, axis=1)
-        series[f"{name}_forecast"] = ahead[:, : episodes.horizon].copy()
+        series[f"{name}_forecast"] = np.moveaxis(ahead[:, : episodes.horizon], -1, 2).copy()
     return Episodes(series, episodes.start_hours)
 
 

@@ -33,18 +33,36 @@ COLORS = {"prior": GREY, "random+acd": GREEN, "rl": RED, "rl+acd": SKY, "crl": P
 
 @styled
 def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
-    """The safe sets of several certificates side by side."""
-    figure, axes = new_figure(4.2 * len(pictures), 3.4, columns=len(pictures), sharey=True)
-    for axis, each in zip(axes[0], pictures, strict=True):
+    """The safe sets of several certificates side by side; a row for each entry of the action."""
+    entries = int(np.prod(pictures[0].played.shape[1:]))
+    figure, axes = new_figure(
+        4.2 * len(pictures),
+        0.6 + 2.8 * entries,
+        columns=len(pictures),
+        rows=entries,
+        sharey="row",
+        sharex=True,
+    )
+    for column, each in enumerate(pictures):
         rounds = np.arange(1, len(each.played) + 1)
-        axis.fill_between(
-            rounds, each.low, each.high, step="mid", color=GREEN, alpha=0.25, label="safe", lw=0
-        )
-        axis.step(rounds, each.prior, where="mid", color=GREY, linestyle="--", label="prior")
-        axis.plot(rounds, each.wish, "x", color=RED, markersize=4, label="proposed")
-        axis.plot(rounds, each.played, "o", color=BLUE, markersize=3.5, label="played")
-        axis.set(title=each.name, xlabel="round", xlim=(0.5, len(rounds) + 0.5))
-    axes[0, 0].set_ylabel("action")
+        low, high, prior, wish, played = (np.reshape(values, (len(rounds), entries)).T for values in each[1:])
+        for i in range(entries):
+            axis = axes[i, column]
+            axis.fill_between(
+                rounds, low[i], high[i], step="mid", color=GREEN, alpha=0.25, label="safe", lw=0
+            )
+            axis.step(rounds, prior[i], where="mid", color=GREY, linestyle="--", label="prior")
+            axis.plot(rounds, wish[i], "x", color=RED, markersize=4, label="proposed")
+            axis.plot(rounds, played[i], "o", color=BLUE, markersize=3.5, label="played")
+            axis.set(xlim=(0.5, len(rounds) + 0.5))
+        axes[0, column].set_title(each.name)
+        axes[-1, column].set_xlabel("round")
+    # What is safe may reach far above all that anybody plays.
+    shown = [np.reshape(values, (-1, entries)) for each in pictures for values in each[3:]]
+    for i in range(entries):
+        top = 1.2 * max(float(values[:, i].max()) for values in shown)
+        axes[i, 0].set_ylim(top=min(top, axes[i, 0].get_ylim()[1]))
+        axes[i, 0].set_ylabel("action" if entries == 1 else f"action, entry {i + 1}")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=4, loc="outside lower center")
     figure.suptitle(title)

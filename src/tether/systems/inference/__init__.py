@@ -8,8 +8,9 @@ from tether.systems.inference.env import Inference, InferenceState
 from tether.systems.inference.reader import BLOOM_POWER, read_bloom_service
 from tether.systems.inference.structure import InferenceStructure
 from tether.systems.inference.synthetic import synthetic_inference
+from tether.systems.inference.traps import set_traps
 from tether.systems.program import Program
-from tether.systems.system import Defaults, Drift, Reader, System
+from tether.systems.system import Defaults, Drift, Reader, SafeSetGoal, System
 
 __all__ = ["Inference", "InferenceState", "InferenceStructure", "synthetic_inference", "system"]
 
@@ -52,9 +53,12 @@ system = System(
         quick_lams=(5.0, 7.0),
         bs=(6.0,),
         train_episodes=2160,
+        random_high=8.0,
     ),
     drifts=(Drift("charge rate", "charge_rate"),),
     axes={"demand": "energy", "renewables": "energy", "action": "energy"},
+    traps=set_traps,
+    safe_sets=SafeSetGoal(lam=5.0, b=0.1, share=0.9),
     observation_bounds=_observation_bounds,
 )
 """The system `inference`."""
