@@ -89,7 +89,7 @@ def test_without_polars_the_error_says_what_to_install(
 
     def without(name: str, *rest: Any, **options: Any) -> Any:
         if name == "polars":
-            raise ImportError(name)
+            raise ModuleNotFoundError(name=name)
         return original(name, *rest, **options)
 
     file = tmp_path / "log.csv"

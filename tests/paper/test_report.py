@@ -82,7 +82,7 @@ def test_the_comparison_has_a_column_for_the_paper_and_for_each_data():
             if (row["mode"], row["method"], row["lam"], row["b"]) == ("offline", "crl", 2.0, 2.0)
         ]
         assert crl[column]["value"] == np.mean(values)
-    assert rows["ACRL, mean reward, lam = 2, b = 2"]["embedded"]["text"].endswith("(rule released)")
+    assert rows["ACRL, mean reward, lam = 2, b = 2"]["embedded"]["text"].endswith("(offline, rule released)")
     assert rows["Carbon-B (prior), regret"]["paper"]["value"] == 3.0
     assert rows["Carbon-B (prior), regret"]["authors"] is None
     assert all(row["why"] for row in rows.values())

@@ -19,6 +19,7 @@ from tether.bench.parts import having
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.core import output
 from tether.core.decision import Decision
+from tether.core.extras import missing
 from tether.core.guard import Guard
 from tether.data.episodes import Episodes
 from tether.learn.train import Recipe, train
@@ -240,9 +241,7 @@ def _convex_program(env: Env, observations: Any, proposals: Any) -> Callable[[],
     try:
         import cvxpy as cp
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "the yardstick of this benchmark is cvxpy: pip install 'tether-rl[bench]'"
-        ) from error
+        raise missing("the yardstick of this benchmark", error) from None
     shape, order = env.action_shape, {"l1": 1, "l2": 2, "linf": "inf"}[env.norm]
     action, prior, wish = cp.Variable(shape), cp.Parameter(shape), cp.Parameter(shape)
     radius = cp.Parameter(nonneg=True)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tether.core import validate
+from tether.core.extras import missing
 from tether.core.sensitivity import Geometric
 from tether.systems.carbon import Carbon
 from tether.systems.carbon import system as system
@@ -147,4 +148,4 @@ def _torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("this yardstick is PyTorch: pip install 'tether-rl[sb3]'") from error
+        raise missing("the yardstick in PyTorch", error) from None

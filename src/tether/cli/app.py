@@ -40,20 +40,24 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 reproduce_group = typer.Typer(
+    name="reproduce",
     cls=reproduce.Group,
     help="Run the paper's evaluation, with tables, figures and results.json.",
     no_args_is_help=True,
 )
 bench_group = typer.Typer(
-    help="Measure speed against yardsticks, in one run, as ratios.", no_args_is_help=True
+    name="bench", help="Measure speed against yardsticks, in one run, as ratios.", no_args_is_help=True
 )
-data_group = typer.Typer(no_args_is_help=True, help="Look at data files and make episodes from them.")
+data_group = typer.Typer(
+    name="data", no_args_is_help=True, help="Look at data files and make episodes from them."
+)
 
 
 def _add(group: typer.Typer, commands: dict[str, Callable[[Any], None]], of: str | None = None) -> None:
     """Each name as a command of the group that does this work; `of` stands in the list of the group."""
     for name, work in commands.items():
-        group.command(name, short_help=of and of.format(name))(shell.command(work))
+        path = f"tether {name}" if group is app else f"tether {group.info.name} {name}"
+        group.command(name, short_help=of and of.format(name))(shell.command(path, work))
 
 
 _add(
@@ -102,9 +106,8 @@ _add(
         "calibration": data_calibration.calibration,
     },
 )
-app.add_typer(reproduce_group, name="reproduce")
-app.add_typer(bench_group, name="bench")
-app.add_typer(data_group, name="data")
+for _group in (reproduce_group, bench_group, data_group):
+    app.add_typer(_group)
 
 
 @app.callback(invoke_without_command=True)

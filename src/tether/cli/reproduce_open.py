@@ -58,6 +58,7 @@ def reproduce_open(options: Options) -> None:
         "screened": options.settings,
         "passed": [asdict(each) for each in passed],
         "trained": [asdict(each) | {"claims": each.claims()} for each in found],
+        "evidence": open_parameters.evidence(options.settings, passed, found),
         "sections": [section_of(table) for table in tables],
     }
     shell.finish(folder, content)

@@ -60,7 +60,11 @@ def reproduce_theory(options: Options) -> None:
         for suffix in (".png", ".svg"):
             drawing.save(figure, folder / (name + suffix))
     sections = [section_of(table) for table in study.tables()]
-    shell.finish(folder, study.as_json() | {"sections": sections}, ["learning.png", "bounds.png"])
+    shell.finish(
+        folder,
+        study.as_json() | {"evidence": study.evidence(), "sections": sections},
+        ["learning.png", "bounds.png"],
+    )
 
 
 def _study(options: Options) -> TheoryStudy:

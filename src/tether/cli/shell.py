@@ -1,10 +1,9 @@
-"""What every command shares: its options, where it prints, how it shows progress, what it writes and how it ends."""
+"""What every command shares: its options, where it prints, how it shows progress and what it writes."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tether.core import output, validate
+from tether.core import extras, output, validate
 from tether.systems import registry
 
 T = TypeVar("T")
@@ -66,17 +65,21 @@ Data = Annotated[
 """Where episodes come from, in every command that takes them."""
 
 
-def command(work: Callable[[T], None]) -> Callable[..., None]:
+def command(name: str, work: Callable[[T], None]) -> Callable[..., None]:
     """The command that does `work`, a function of one dataclass whose fields are the command's options.
 
     Typer reads the options of a command from the parameters of a function; this one has a parameter for each field.
+    An extra of the package that is missing is named, and what needs it: `name`, such as `tether train`.
     """
     (parameter,) = inspect.signature(work).parameters
     options = get_type_hints(work)[parameter]
     hints = get_type_hints(options, include_extras=True)
 
     def call(**given: Any) -> None:
-        work(options(**given))
+        try:
+            work(options(**given))
+        except ModuleNotFoundError as error:
+            raise extras.missing(name, error) from None
 
     fields = dataclasses.fields(options)
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -189,22 +192,3 @@ def finish(folder: Path, content: Mapping[str, Any], figures: Sequence[str] = ()
     console.print(
         f"{label}: {drawn}   Results: {results}" if drawn else f"Results: {results}", soft_wrap=True
     )
-
-
-# The end.
-
-
-def run(app: Callable[[], Any]) -> None:
-    """Run the command line; a user's mistake is one line and exit code 2."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # module:object may be a script in this folder
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (ValueError, TypeError, OSError, ImportError, FloatingPointError, NotImplementedError) as error:
-        if os.environ.get("TETHER_DEBUG"):
-            raise
-        message = " ".join(str(error).split())
-        print(f"tether: error: {message} (TETHER_DEBUG=1 shows where)", file=sys.stderr)
-        sys.exit(2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tether.core.extras import missing
+
 
 def load_polars(purpose: str) -> Any:
     """The module `polars`, or one line that says how to get it.
@@ -13,6 +15,6 @@ def load_polars(purpose: str) -> Any:
     """
     try:
         import polars
-    except ImportError:
-        raise ImportError(f"{purpose} needs the package polars: pip install 'tether-rl[data]'") from None
+    except ModuleNotFoundError as error:
+        raise missing(purpose, error) from None
     return polars

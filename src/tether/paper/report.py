@@ -41,9 +41,11 @@ def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None =
     found = find_results(root)
     page = root / "report.html"
     with complete_file(page) as draft:
-        draft.write_text(render(list(found.studies.values()), found.sections), encoding="utf-8")
+        draft.write_text(
+            render(list(found.studies.values()), found.sections, found.evidence), encoding="utf-8"
+        )
     if claims is not None:
-        write_claims(claims, list(found.studies.values()))
+        write_claims(claims, list(found.studies.values()), found.evidence)
     for file, results in found.studies.items() if draw else ():
         for name, figure in figures.paper_figures(results).items():
             for suffix in (".png", ".svg"):
@@ -51,12 +53,17 @@ def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None =
     return page
 
 
-def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]] = ()) -> str:
+def render(
+    studies: Sequence[dict[str, Any]],
+    sections: Sequence[dict[str, Any]] = (),
+    evidence: Sequence[dict[str, Any]] = (),
+) -> str:
     """The page as text: markup, style, script and data in one.
 
     Args:
         studies: Contents of `results.json`.
         sections: Further tables (see `find_results`).
+        evidence: What other studies found about differences from the paper.
     """
     parts = resources.files("tether.paper") / "page"
     content = json.dumps(
@@ -66,7 +73,7 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
                 {"name": each.name, "title": each.title, "guarded": each.guarded} for each in METHODS
             ],
             "averages": [averages(study) for study in studies],
-            "claims": claims_table(studies),
+            "claims": claims_table(studies, evidence),
             "comparison": compare(studies),
             "sections": list(sections),
         },

@@ -43,6 +43,8 @@ BOARD = ("label", "action", "series")
 """Fields of a board of the player."""
 SECTION = ("title", "text", "columns", "rows")
 """Fields of a further table."""
+EVIDENCE = ("on", "text", "holds")
+"""Fields of what a study found about a difference from the paper, or about an explanation that the paper gives."""
 
 
 def write_results(path: str | Path, results: dict[str, Any]) -> None:
@@ -97,33 +99,38 @@ class Found(NamedTuple):
     """Contents of the `results.json` of `tether reproduce SYSTEM`, by file."""
     sections: list[dict[str, Any]]
     """Tables that other commands left for the report."""
+    evidence: list[dict[str, Any]]
+    """What other commands found about differences from the paper: `on` what, `text`, and whether the paper's
+    explanation `holds`, None if it is not about one."""
 
 
 def find_results(folder: str | Path) -> Found:
     """The results in a folder: its own `results.json`, or those of the folders in it.
 
-    Of a `results.json` that another command wrote, such as `tether reproduce theory`, only the part `sections` is taken
-    if it has one: tables with `title`, `text`, `columns` and `rows`.
+    Of a `results.json` that another command wrote, such as `tether reproduce theory`, only the parts `sections`, tables
+    with `title`, `text`, `columns` and `rows`, and `evidence` are taken if it has them.
     """
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is not a folder; give one that `tether reproduce` wrote")
     if (root / "results.json").exists():
-        return Found({root / "results.json": read_results(root / "results.json")}, [])
-    studies, sections = {}, []
+        return Found({root / "results.json": read_results(root / "results.json")}, [], [])
+    studies, sections, evidence = {}, [], []
     for file in sorted(root.glob("*/results.json")):
         content = _read(file)
         if isinstance(content, dict) and content.get("schema") == SCHEMA:
             studies[file] = read_results(file)
         elif isinstance(content, dict):
             sections += content.get("sections", [])
+            evidence += content.get("evidence", [])
     if not studies:
         raise FileNotFoundError(
             f"no results.json of a system in {root} or in the folders in it; `tether reproduce SYSTEM` makes one"
         )
-    for i, section in enumerate(sections):
-        _check(root, f"sections[{i}]", section, SECTION)
-    return Found(studies, sections)
+    for part, rows, fields in (("sections", sections, SECTION), ("evidence", evidence, EVIDENCE)):
+        for i, row in enumerate(rows):
+            _check(root, f"{part}[{i}]", row, fields)
+    return Found(studies, sections, evidence)
 
 
 def _read(file: Path) -> Any:

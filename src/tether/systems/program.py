@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tether.core.extras import missing
 from tether.systems.base import Env, play
 
 Floats = NDArray[np.float64]
@@ -33,8 +34,8 @@ def require_cvxpy() -> Any:
     """cvxpy, or an error that says how to get it."""
     try:
         import cvxpy
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("the hindsight limit needs cvxpy: pip install 'tether-rl[limit]'") from None
+    except ModuleNotFoundError as error:
+        raise missing("the hindsight limit", error) from None
     return cvxpy
 
 

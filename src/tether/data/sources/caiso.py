@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tether.core.extras import missing
 from tether.data.chunks import csv_files
 from tether.data.frames import load_polars
 from tether.data.readings import MAX_GAP_HOURS, hourly_from_readings
@@ -126,11 +127,8 @@ def download_caiso(start: str | date, end: str | date, path: str | Path) -> Path
     """
     try:
         import gridstatus  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise ImportError(
-            "downloading from CAISO needs the package gridstatus: pip install 'tether-rl[caiso]' "
-            "(files that you have already are read without it)"
-        ) from None
+    except ModuleNotFoundError as error:
+        raise missing("downloading from CAISO", error) from None
     from tether.core.files import complete_file
 
     table = gridstatus.CAISO().get_fuel_mix(start=str(start), end=str(end))

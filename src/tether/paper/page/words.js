@@ -74,9 +74,13 @@ function drawTables() {
   const said = (verdict) => claims.filter((row) => row.verdict === verdict).length;
   const shown = [["authors", "here, authors' data"], ["embedded", "here, embedded data"]].filter(([key]) => claims.some((row) => row[key] !== null));
   $("claims-section").hidden = claims.length === 0;
-  $("claims-note").textContent = `${claims.length} claims of the paper's evaluation that these results say something about: ${said("reproduced")} reproduced, ${said("differs")} different, ${said("not reproducible")} not reproducible from the paper. A printed number counts as reproduced within 2 %; scores are those after exploration, mean ± standard deviation over the seeds.`;
-  $("claims").replaceChildren(table(["where", "claim", "paper", ...shown.map(([, name]) => name), "verdict"],
-    claims.map((row) => [row.where, row.claim, row.paper, ...shown.map(([key]) => row[key]), { text: row.verdict + (row.why ? `: ${row.why}` : ""), class: row.verdict === "reproduced" ? "good" : null }]), ["", "wrap", "", ...shown.map(() => "wrap"), "wrap"]));
+  $("claims-note").textContent = `${claims.length} claims of the paper's evaluation that these results say something about: ${said("reproduced")} reproduced, ${said("differs")} different, ${said("not reproducible")} not reproducible from the paper. A printed number counts as reproduced within 2 %, a reward within 5 % of the gain over the prior; scores are those after exploration, mean ± standard deviation over the seeds.`;
+  const judged = table(["claim", "verdict", "paper", ...shown.map(([, name]) => name)],
+    claims.map((row) => [`${row.where}: ${row.claim}`, { text: row.verdict, class: row.verdict === "reproduced" ? "good" : null }, row.paper, ...shown.map(([key]) => row[key])]), ["wrap", "text", "text", ...shown.map(() => "wrap text")]);
+  [...judged.querySelectorAll("tbody tr")].forEach((row, i) => {
+    if (claims[i].why) row.after(el("tr", { class: "why" }, el("td", { colspan: shown.length + 3 }, el("div", {}, claims[i].why))));
+  });
+  $("claims").replaceChildren(judged);
 
   const averages = DATA.averages[state.study];
   $("averages-section").hidden = averages.length === 0;

@@ -24,10 +24,14 @@ from tether.paper.studies.findings import (
     authors_networks,
     average_kept,
     crl_above_rl,
+    crl_rises,
     ends,
+    explained,
     exploring,
     falls,
     freer_is_lower,
+    hostile_kept,
+    lam_frees,
     never,
     ordered,
     ours_beside,
@@ -40,6 +44,7 @@ from tether.paper.studies.findings import (
     rl_ends_lowest,
     scores_of,
     tighter_is_faster,
+    trained_aware,
     within_bound,
 )
 
@@ -64,13 +69,16 @@ class Claim:
     """Why it would not hold; the finding's own reason follows."""
     missing: str = ""
     """What the paper leaves open, if it cannot be reproduced for that reason."""
+    shown_by: str = ""
+    """Name of the `evidence` of another study that shows why; it is told if the claim is not reproduced."""
 
 
-def claims_table(studies: Sequence[Results]) -> list[dict[str, Any]]:
+def claims_table(studies: Sequence[Results], evidence: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
     """A row for each claim that the results say something about.
 
     Args:
         studies: Contents of `results.json`; of two of the same system and data the first counts.
+        evidence: What other studies found about differences and explanations (see `find_results`).
 
     Returns:
         For each claim `system`, `where`, `claim`, `paper`, `authors` and `embedded` (text or None), `verdict`
@@ -80,13 +88,15 @@ def claims_table(studies: Sequence[Results]) -> list[dict[str, Any]]:
     for study in studies:
         here.setdefault((study["system"], study["data"]["source"]), study)
     printed = next((study["paper"] for study in studies if study["paper"]), None)
+    by_name = {each["on"]: each for each in evidence}
     rows = []
     for claim in (*_carbon_regrets(), *_carbon_costs(), *_released(), *_inference()):
         known: dict[str, Finding] = {}
         of_carbon = claim.system == "carbon" and (callable(claim.paper) or claim.where == RELEASED)
         for source in SOURCES:
             results = here.get((claim.system, source))
-            finding = claim.judge(results | {"paper": printed}) if results is not None else None
+            asked = None if results is None else results | {"paper": printed, "evidence": by_name}
+            finding = None if asked is None else claim.judge(asked)
             if finding is not None:
                 known[source] = finding
         # What was printed of the authors' windows is judged on them alone.
@@ -94,6 +104,8 @@ def claims_table(studies: Sequence[Results]) -> list[dict[str, Any]]:
             continue
         paper = claim.paper(printed) if callable(claim.paper) and printed is not None else claim.paper
         verdict, why = _verdict(claim, {"authors": known["authors"]} if of_carbon else known)
+        if verdict != "reproduced" and claim.shown_by in by_name:
+            why = f"{why.removesuffix('.')}. {by_name[claim.shown_by]['text']}"
         ours = {source: known[source].ours if source in known else None for source in SOURCES}
         rows.append(
             {
@@ -139,7 +151,7 @@ def claims_markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def write_claims(document: Path, studies: Sequence[Results]) -> int:
+def write_claims(document: Path, studies: Sequence[Results], evidence: Sequence[dict[str, Any]] = ()) -> int:
     """Write the table between the `MARKS` of a document; returns its number of rows."""
     text = document.read_text(encoding="utf-8")
     before, found, rest = text.partition(MARKS[0])
@@ -148,7 +160,7 @@ def write_claims(document: Path, studies: Sequence[Results]) -> int:
         raise ValueError(
             f"{document} has no place for the table: expected the lines {MARKS[0]!r} and {MARKS[1]!r}"
         )
-    rows = claims_table(studies)
+    rows = claims_table(studies, evidence)
     made = "; ".join(
         dict.fromkeys(f"`{study['provenance']['command']}` (seeds {_seeds(study)})" for study in studies)
     )
@@ -169,14 +181,8 @@ def _seeds(study: Results) -> str:
     return f"{seeds[0]} to {seeds[-1]}"
 
 
-_WINDOWS = (
-    "the windows of the printed number. What RL costs depends on the months: `tether reproduce published` plays the "
-    "authors' own network on each half of those that they released"
-)
-_CRL_RATE = (
-    "CRL's B and penalty are not in the paper. How many episodes lie above their own bound follows from how it spreads "
-    "the cost over them."
-)
+_NETWORK = "the RL network and the windows behind the printed number"
+_CRL_RATE = "CRL's B and how it is enforced are not in the paper; ours takes B = H b."
 _RANDOM = (
     "the paper does not say how its random network is drawn, and ours starts at the prior's mean action;"
 )
@@ -184,6 +190,7 @@ _OPEN = (
     "C_d, C_i, Q_c, the battery and the scale of the data. Ours were *calibrated to this number*, so that it is no "
     "comparison"
 )
+_MORE = "our networks earn a little more and use more of what the same guard allows."
 _NO_FLOOR = (
     "the cost has no floor (eps = 0), so that under the Lipschitz rules lam multiplies next to nothing:"
 )
@@ -223,19 +230,30 @@ def _carbon_regrets() -> list[Claim]:
         claim("Fig. 1a", "the regret of all learners falls", exploring(all_fall, online[1:])),
         claim("Fig. 1a", f"more freedom gives ACRL less regret after {AFTER} episodes", freer_is_lower),
         claim("Fig. 1a", "ACRL with less freedom converges faster", tighter_is_faster),
+        claim(
+            "Fig. 1a, text",
+            "... because its Eluder dimension d_Q is smaller",
+            explained("eluder", "embedded"),
+            differs="in the exact algorithm, where d_Q can be computed, it is not the reason.",
+        ),
         claim("Fig. 1b", "CRL's regret is above RL's", ordered("regret", "rl", "crl", "above")),
         claim("Fig. 1b", "ACRL's regret is above RL's", ordered("regret", "rl", "acrl", "above")),
         claim("Fig. 1b", "ACRL's regret falls with lam", falls("regret", "acrl", "lam")),
         claim("Fig. 1b", "ACRL's regret falls with b", falls("regret", "acrl", "b")),
         claim("Fig. 1b", "RL+ACD's regret falls with lam", falls("regret", "rl+acd", "lam")),
         claim("Fig. 1b", "RL+ACD's regret falls with b", falls("regret", "rl+acd", "b")),
+        claim("Fig. 1b", "Random+ACD's regret falls with lam", falls("regret", "random+acd", "lam")),
+        claim("Fig. 1b", "Random+ACD's regret falls with b", falls("regret", "random+acd", "b")),
+        claim("Fig. 1b, text", "... as Theorem 5.1 has it", explained("theorem 5.1", "embedded")),
         claim("Fig. 1b", "ACRL always improves on RL+ACD", ordered("regret", "acrl", "rl+acd", "below")),
+        claim("Fig. 1b, text", "... because it learns behind the guard", trained_aware),
         claim(
             "Fig. 1b, text",
             "regret of Random+ACD, over lam and b",
             random_range,
             lambda printed: "{} to {}".format(*_text("random_acd_regret_range")(printed)),
             differs=_RANDOM,
+            shown_by="random network",
         ),
     ]
 
@@ -252,6 +270,7 @@ def _carbon_costs() -> list[Claim]:
             ),
             partial(_rate_text, lam=lam),
             differs=_CRL_RATE,
+            shown_by=f"crl budget, lam = {lam:g}",
         )
         for lam in (2.0, 6.0)
     ]
@@ -270,11 +289,16 @@ def _carbon_costs() -> list[Claim]:
     ]
     rl = [
         claim(
-            f"Fig. 2{place}, text", f"{words} cost of RL", rl_cost(field, key), _text(key), missing=_WINDOWS
+            f"Fig. 2{place}, text",
+            f"{words} cost of RL",
+            rl_cost(field, key),
+            _text(key),
+            missing=_NETWORK,
+            shown_by=shown_by,
         )
-        for place, words, field, key in (
-            ("b", "mean", "cost", "rl_mean_cost"),
-            ("a", "worst", "worst_cost", "rl_worst_cost"),
+        for place, words, field, key, shown_by in (
+            ("b", "mean", "cost", "rl_mean_cost", "rl cost"),
+            ("a", "worst", "worst_cost", "rl_worst_cost", "rl worst cost"),
         )
     ]
     return [
@@ -289,8 +313,16 @@ def _carbon_costs() -> list[Claim]:
         claim("Fig. 1c", "ACD methods never violate on test", never("scores"), "0"),
         claim("Sec. 4", "ACD methods never violate while learning", never("exploration"), "0"),
         *rates,
+        claim(
+            "Fig. 2, text",
+            "CRL violates more at lam = 6 than at lam = 2",
+            crl_rises,
+            differs="with B = H b it hardly changes.",
+            shown_by="crl budget, lam = 6",
+        ),
         *prior,
         *rl,
+        claim("Fig. 2a, text", "ACD never violates, whatever network is behind it", hostile_kept, "0"),
         claim("Fig. 2a", "ACD methods keep the worst-case bound", within_bound(guarded, True, "worst_cost")),
         claim("Fig. 2a", "CRL breaks the worst-case bound", within_bound(("crl",), False, "worst_cost")),
         claim("Fig. 2b", "CRL keeps its bound on the average cost", average_kept),
@@ -304,19 +336,24 @@ def _released() -> list[Claim]:
     return [
         claim(where, "ACRL at b = 2, with the authors' networks", authors_networks("acrl"), "18 numbers"),
         claim(where, "RL+ACD at b = 2, with the authors' network", authors_networks("rl_acd"), "18 numbers"),
-        claim(
-            where,
-            "ACRL's rewards at b = 2, trained by us",
-            ours_beside("acrl", "acrl_mean_reward"),
-            "6 numbers",
-            differs="our learner sees the guard's memory and is trained from scratch.",
-        ),
-        claim(
-            where,
-            "RL+ACD's rewards at b = 2, trained by us",
-            ours_beside("rl+acd", "rl_acd_mean_reward"),
-            "6 numbers",
-            differs="another RL network behind the same guard.",
+        *(
+            claim(
+                where,
+                f"{name}'s {words} at b = 2, trained by us",
+                ours_beside(method, f"{key}_{column}", field),
+                "6 numbers",
+                differs=differs,
+                shown_by="acrl cost" if method == "acrl" else "",
+            )
+            for method, key, name, differs in (
+                ("acrl", "acrl", "ACRL", _MORE),
+                ("rl+acd", "rl_acd", "RL+ACD", "another RL network behind the same guard."),
+            )
+            for column, field, words in (
+                ("mean_reward", "reward", "mean rewards"),
+                ("mean_cost", "cost", "mean costs"),
+                ("worst_cost", "worst_cost", "worst costs"),
+            )
         ),
     ]
 
@@ -325,18 +362,31 @@ def _inference() -> list[Claim]:
     """Appendix B and its figure."""
     claim, where, learners = _claims_of("inference"), "App. B, Fig. 4", ("rl", "crl", "acrl")
     return [
-        claim(where, "regret of Carbon-B", prior_regret, _text("carbon_b_regret_inference"), missing=_OPEN),
+        claim(
+            where,
+            "regret of Carbon-B",
+            prior_regret,
+            _text("carbon_b_regret_inference"),
+            missing=_OPEN,
+            shown_by="inference",
+        ),
+        claim(where, "Carbon-B has the highest regret", exploring(prior_highest, ("prior", *learners))),
         claim(where, "the regret of all learners falls", exploring(all_fall, learners)),
         claim(where, "RL's regret falls and ends lowest", exploring(rl_ends_lowest, learners)),
-        claim(where, "CRL's regret is above RL's", crl_above_rl),
+        claim(where, "CRL's regret is above RL's", crl_above_rl, shown_by="inference crl"),
         claim(where, "ACRL's regret is above RL's", ordered("regret", "rl", "acrl", "above")),
         claim(
             where,
             "CRL's regret is below ACRL's at the same lam",
             ordered("regret", "crl", "acrl", "below", lambda results: [ends(results)[0]]),
+            shown_by="inference order",
         ),
         claim(
-            where, "ACRL's regret falls from lam = 5 to 7", falls("regret", "acrl", "lam"), differs=_NO_FLOOR
+            where,
+            "ACRL's regret falls from lam = 5 to 7",
+            lam_frees("acrl"),
+            differs=_NO_FLOOR,
+            shown_by="inference lam",
         ),
         claim("App. B", "ACRL never violates on test", never("scores"), "0"),
         claim("App. B", "ACRL never violates while learning", never("exploration"), "0"),

@@ -17,7 +17,11 @@ Results = dict[str, Any]
 Judge = Callable[[Results], "Finding | None"]
 """What results say; None if they have nothing on it."""
 NEAR = 0.02
-"""Relative difference within which a printed number counts as reproduced."""
+"""Relative difference within which a printed number counts as reproduced ..."""
+NEAR_OF_GAIN = 0.05
+"""... and a reward: the difference as a share of the gain over the prior, of which 2 % of the reward may be most."""
+SMALL = 0.005
+"""Differences of regret below this share of the prior's regret count as none: the seeds' noise is of that size."""
 AFTER = 200
 """Episodes after which the paper's Figure 1(a) orders its curves."""
 
@@ -54,8 +58,8 @@ def scores_of(results: Results, field: str, method: str, lam: float, b: float) -
     ]
 
 
-def _curve(results: Results, method: str, lam: float, b: float) -> Any:
-    """Regret of each block of the first 500 explored episodes, mean over the seeds, [blocks]; None without any."""
+def _curves(results: Results, method: str, lam: float, b: float) -> Any:
+    """Regret of each block of the first 500 explored episodes, [seeds, blocks]; None without any."""
     rows = [
         row["regret"]
         for row in results["exploration"]
@@ -63,11 +67,21 @@ def _curve(results: Results, method: str, lam: float, b: float) -> Any:
         and row["rule"] in (None, _rule(results))
         and "regret" in row
     ]
-    return np.mean(rows, axis=0) if rows else None
+    return np.array(rows) if rows else None
 
 
 def _settings(results: Results) -> list[tuple[float, float]]:
     return [(lam, b) for b in results["grid"]["bs"] for lam in results["grid"]["lams"]]
+
+
+def _least(results: Results, field: str) -> float:
+    """What a difference has to exceed to count as one."""
+    if field != "regret":
+        return 0.0
+    of_prior = [
+        value for setting in _settings(results) for value in scores_of(results, field, "prior", *setting)
+    ]
+    return SMALL * float(np.mean(of_prior)) if of_prior else 0.0
 
 
 def ends(results: Results) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -99,7 +113,7 @@ def printed_number(
         if not values or not results["paper"]:
             return None
         off = float(np.mean(values)) / key(results["paper"]) - 1.0
-        return Finding(form(values), abs(off) <= NEAR, f"ours is {off:+.0%} off")
+        return Finding(form(values), abs(off) <= NEAR, f"Ours is {off:+.0%} off.")
 
     return judge
 
@@ -107,45 +121,78 @@ def printed_number(
 def ordered(
     field: str, better: str, worse: str, words: str, settings: Callable[[Results], Any] = _settings
 ) -> Judge:
-    """Whether the mean of `better` is below that of `worse` in every setting."""
+    """Whether the mean of `better` is below that of `worse` in every setting, regrets by more than `SMALL`."""
 
     def judge(results: Results) -> Finding | None:
-        gaps = {}
+        gaps, pairs = {}, []
         for lam, b in settings(results):
             mine, its = (scores_of(results, field, method, lam, b) for method in (better, worse))
             if mine and its:
                 gaps[lam, b] = float(np.mean(its) - np.mean(mine))
+                pairs += [one > other for one, other in zip(its, mine, strict=True)]
         if not gaps:
             return None
-        count = sum(gap > 0.0 for gap in gaps.values())
-        form = ".1%" if field == "violation_rate" else ".1f"
+        least = _least(results, field)
+        count = sum(gap > least for gap in gaps.values())
+        form = ".1%" if field == "violation_rate" else ".2f"
         lowest, highest = min(gaps.values()), max(gaps.values())
-        text = f"{words} in {count} of {len(gaps)} settings (by {lowest:{form}} to {highest:{form}})"
-        against = [f"({lam:g}, {b:g})" for (lam, b), gap in gaps.items() if gap <= 0.0]
+        text = (
+            f"{words} in {count} of {len(gaps)} settings (by {lowest:{form}} to {highest:{form}}; seed by seed in "
+            f"{sum(pairs)} of {len(pairs)})"
+        )
+        against = [f"({lam:g}, {b:g})" for (lam, b), gap in gaps.items() if gap <= least]
         return Finding(text, count == len(gaps), f"not at (lam, b) = {', '.join(against)}")
 
     return judge
 
 
 def falls(field: str, method: str, along: str) -> Judge:
-    """Whether a mean score falls with every step along `lam` or `b`."""
+    """Whether a mean score falls with every step along `lam` or `b`, regrets by more than `SMALL`."""
 
     def judge(results: Results) -> Finding | None:
         grid = results["grid"]
         places = grid["lams"] if along == "lam" else grid["bs"]
         others = grid["bs"] if along == "lam" else grid["lams"]
-        steps = []
+        steps, of_seeds = [], []
         for other in others:
             pairs = [(place, other) if along == "lam" else (other, place) for place in places]
             found = [scores_of(results, field, method, *pair) for pair in pairs]
             if all(found):
                 steps += np.diff([np.mean(values) for values in found]).tolist()
+                of_seeds += (np.diff(np.array(found), axis=0) < 0.0).ravel().tolist()
         if not steps:
             return None
-        count = sum(step < 0.0 for step in steps)
+        least = _least(results, field)
+        count = sum(step < -least for step in steps)
         form = ".1%" if field == "violation_rate" else ".2f"
-        text = f"falls in {count} of {len(steps)} steps of {along} (by {-max(steps):{form}} to {-min(steps):{form}})"
-        return Finding(text, count == len(steps), f"{len(steps) - count} of {len(steps)} steps do not fall")
+        text = (
+            f"falls in {count} of {len(steps)} steps of {along} (by {-max(steps):{form}} to {-min(steps):{form}}; seed "
+            f"by seed in {sum(of_seeds)} of {len(of_seeds)})"
+        )
+        less = f" by more than {least:.2f}" if least else ""
+        return Finding(
+            text, count == len(steps), f"{len(steps) - count} of {len(steps)} steps do not fall{less}."
+        )
+
+    return judge
+
+
+def lam_frees(method: str) -> Judge:
+    """Whether a method's regret falls with lam; if not, how much the bound on a whole episode grows with lam."""
+    falling = falls("regret", method, "lam")
+
+    def judge(results: Results) -> Finding | None:
+        finding = falling(results)
+        if finding is None:
+            return None
+        grown = [row for row in results["bounds"] if row["b"] == results["grid"]["bs"][0]]
+        first, last = grown[0], grown[-1]
+        why = (
+            f"{finding.why} The prior costs {results['prior']['cost']:.1f} an episode, so that from "
+            f"lam = {first['lam']:g} to {last['lam']:g} the bound on the average grows from "
+            f"{first['cost']:.1f} to {last['cost']:.1f} only."
+        )
+        return finding._replace(why=why)
 
     return judge
 
@@ -155,12 +202,12 @@ def exploring(
     methods: Sequence[str],
     setting: int = 0,
 ) -> Judge:
-    """A judgement of the curves of the first 500 episodes, at the smallest (0) or the largest (1) freedom."""
+    """A judgement of the curves [seeds, blocks] of the first 500 episodes, at the least (0) or the most (1) freedom."""
 
     def judge(results: Results) -> Finding | None:
         lam, b = ends(results)[setting]
-        curves = {method: _curve(results, method, lam, b) for method in methods}
-        if any(curve is None or len(curve) < 2 for curve in curves.values()):
+        curves = {method: _curves(results, method, lam, b) for method in methods}
+        if any(curve is None or curve.shape[1] < 2 for curve in curves.values()):
             return None
         text, holds, why = judged(curves, results)
         return Finding(f"{text} (lam = {lam:g}, b = {b:g})", holds, why)
@@ -168,63 +215,103 @@ def exploring(
     return judge
 
 
+def _last(curves: Any) -> list[float]:
+    """Mean regret of the last 100 of the 500 episodes, for each seed."""
+    means: list[float] = np.mean(curves[:, -4:], axis=1).tolist()
+    return means
+
+
 def prior_highest(curves: dict[str, Any], results: Results) -> tuple[str, bool, str]:
-    """The prior has the highest mean regret of the first 500 episodes."""
-    del results
-    means = {method: float(np.mean(curve)) for method, curve in curves.items()}
-    text = ", ".join(f"{method} {mean:.1f}" for method, mean in means.items())
-    above = [method for method, mean in means.items() if mean > means["prior"]]
-    return text, not above, f"{', '.join(above)} starts from random weights and loses more at first"
+    """The prior has the highest regret in every block once the learners were updated."""
+    training = results["training"]
+    first = -(-training["batch"] // training["block"])
+    means = {method: np.mean(each, axis=0) for method, each in curves.items()}
+    text = ", ".join(f"{method} {spread(np.mean(each, axis=1).tolist())}" for method, each in curves.items())
+    above = [method for method, mean in means.items() if np.any(mean[first:] > means["prior"][first:])]
+    early = [method for method, mean in means.items() if np.any(mean[:first] > means["prior"][:first])]
+    text += f"; in every block after the first update ({training['batch']} episodes)"
+    if early:
+        text += (
+            f", before it {', '.join(early)} with random weights {'is' if len(early) == 1 else 'are'} higher"
+        )
+    return text, not above, f"{', '.join(above)} is above it in some block after the first update"
 
 
 def rl_ends_lowest(curves: dict[str, Any], results: Results) -> tuple[str, bool, str]:
-    """RL's regret falls, and is the lowest at the end."""
-    del results
-    ends = {method: float(np.mean(curve[-4:])) for method, curve in curves.items()}
-    first = float(curves["rl"][0])
-    text = f"rl {first:.1f} to {ends['rl']:.1f}; at the end " + ", ".join(
-        f"{method} {end:.1f}" for method, end in ends.items() if method != "rl"
+    """RL's regret falls, and none is lower at the end (by more than `SMALL`)."""
+    ends = {method: float(np.mean(_last(each))) for method, each in curves.items()}
+    first = curves["rl"][:, 0].tolist()
+    text = f"rl {spread(first)} to {spread(_last(curves['rl']))}; at the end " + ", ".join(
+        f"{method} {spread(_last(each))}" for method, each in curves.items() if method != "rl"
     )
     lowest = min(ends, key=lambda method: ends[method])
-    return text, ends["rl"] < first and lowest == "rl", f"{lowest} is lowest in the last 100 of 500 episodes"
+    lower = ends["rl"] - ends[lowest] > _least(results, "regret")
+    holds = ends["rl"] < float(np.mean(first)) and not lower
+    return text, holds, f"{lowest} is lowest in the last 100 of 500 episodes"
 
 
 def all_fall(curves: dict[str, Any], results: Results) -> tuple[str, bool, str]:
     """Every learner's regret falls over the first 500 episodes."""
     del results
-    ends = {method: (float(curve[0]), float(np.mean(curve[-4:]))) for method, curve in curves.items()}
-    text = ", ".join(f"{method} {first:.1f} to {last:.1f}" for method, (first, last) in ends.items())
-    rising = [method for method, (first, last) in ends.items() if last >= first]
+    text = ", ".join(
+        f"{method} {spread(each[:, 0].tolist())} to {spread(_last(each))}" for method, each in curves.items()
+    )
+    rising = [method for method, each in curves.items() if np.mean(_last(each)) >= np.mean(each[:, 0])]
     return text, not rising, f"not of {', '.join(rising)}"
 
 
 def freer_is_lower(results: Results) -> Finding | None:
     """ACRL's regret after `AFTER` episodes, at the smallest and at the largest freedom."""
-    tight, free = (_curve(results, "acrl", *setting) for setting in ends(results))
+    tight, free = (_curves(results, "acrl", *setting) for setting in ends(results))
     start = AFTER // results["training"]["block"]
-    if tight is None or free is None or len(tight) <= start:
+    if tight is None or free is None or tight.shape[1] <= start:
         return None
-    less, more = float(np.mean(tight[start:])), float(np.mean(free[start:]))
+    less, more = (np.mean(each[:, start:], axis=1).tolist() for each in (tight, free))
     (lam, b), (freer, wider) = ends(results)
-    text = f"{less:.1f} at ({lam:g}, {b:g}), {more:.1f} at ({freer:g}, {wider:g})"
-    return Finding(text, more < less)
+    text = f"{spread(less)} at ({lam:g}, {b:g}), {spread(more)} at ({freer:g}, {wider:g})"
+    return Finding(text, bool(np.mean(more) < np.mean(less)))
 
 
 def tighter_is_faster(results: Results) -> Finding | None:
-    """Episodes until nine tenths of what an ACRL curve falls in 500 episodes are gone."""
+    """Episodes until nine tenths of what an ACRL curve falls in 500 episodes are gone, seed by seed."""
     needed = []
     for setting in ends(results):
-        curve = _curve(results, "acrl", *setting)
-        if curve is None or len(curve) < 8:
+        curves = _curves(results, "acrl", *setting)
+        if curves is None or curves.shape[1] < 8:
             return None
-        first, last = float(curve[0]), float(np.mean(curve[-4:]))
-        reached = np.flatnonzero(curve <= last + 0.1 * (first - last))
-        needed.append(
-            int(results["training"]["block"] * (1 + (reached[0] if len(reached) else len(curve) - 1)))
-        )
+        needed.append([_settled(curve, results["training"]["block"]) for curve in curves])
+    tight, free = np.array(needed)
     (lam, b), (freer, wider) = ends(results)
-    text = f"{needed[0]} episodes for 9/10 of the fall at ({lam:g}, {b:g}), {needed[1]} at ({freer:g}, {wider:g})"
-    return Finding(text, needed[0] < needed[1], "it needs as many episodes, or more")
+    text = (
+        f"9/10 of the fall in {spread(tight, '.0f')} episodes at ({lam:g}, {b:g}), {spread(free, '.0f')} at "
+        f"({freer:g}, {wider:g}); fewer in {np.sum(tight < free)} of {len(tight)} seeds, more in "
+        f"{np.sum(tight > free)}"
+    )
+    holds = bool(np.mean(tight) < np.mean(free)) and not np.any(tight > free)
+    return Finding(text, holds, "some seeds need as many episodes, or more")
+
+
+def _settled(curve: Any, block: int) -> int:
+    first, last = float(curve[0]), float(np.mean(curve[-4:]))
+    reached = np.flatnonzero(curve <= last + 0.1 * (first - last))
+    return int(block * (1 + (reached[0] if len(reached) else len(curve) - 1)))
+
+
+def explained(on: str, source: str) -> Judge:
+    """What another study of the project found about an explanation that the paper gives.
+
+    Args:
+        on: Name of its `evidence` (see `tether.paper.results.find_results`).
+        source: The data under which it is shown.
+    """
+
+    def judge(results: Results) -> Finding | None:
+        found = results.get("evidence", {}).get(on)
+        if found is None or results["data"]["source"] != source:
+            return None
+        return Finding(found["text"], bool(found["holds"]))
+
+    return judge
 
 
 def never(part: str) -> Judge:
@@ -240,6 +327,38 @@ def never(part: str) -> Judge:
         return Finding(f"{broken} of {sum(sizes):,} episodes", holds)
 
     return judge
+
+
+def hostile_kept(results: Results) -> Finding | None:
+    """Learners that learn nothing, behind each rule of the guard and without one."""
+    rows = [row for row in results["guard"]["rows"] if row["learner"] != "prior"]
+    kept = [rate for row in rows if row["guard"] != "none" for rate in row["violation_rates"]]
+    free = [rate for row in rows if row["guard"] == "none" for rate in row["violation_rates"]]
+    if not kept or not free:
+        return None
+    episodes = round(sum(kept) * results["guard"]["episodes"])
+    text = (
+        f"{episodes} of {len(kept) * results['guard']['episodes']:,} episodes of random and greedy proposals; "
+        f"unguarded {min(free):.0%} to {max(free):.0%}"
+    )
+    return Finding(text, not any(kept))
+
+
+def trained_aware(results: Results) -> Finding | None:
+    """The authors' ACRL and RL networks behind the same guard: same inputs, same guard, another training."""
+    reward = {
+        (row["method"], row["lam"]): row["here"]
+        for row in results.get("published", [])
+        if row["quantity"] == "mean_reward"
+    }
+    gains = [value - reward["rl_acd", lam] for (method, lam), value in reward.items() if method == "acrl"]
+    if not gains:
+        return None
+    text = (
+        f"the authors' networks, which see the same and are guarded alike, differ in training only: {min(gains):+.2f} "
+        f"to {max(gains):+.2f} in reward over {len(gains)} lam"
+    )
+    return Finding(text, min(gains) > 0.0)
 
 
 def within_bound(methods: Sequence[str], kept: bool, field: str) -> Judge:
@@ -268,7 +387,11 @@ def average_kept(results: Results) -> Finding | None:
         return None
     met = [row for row in rows if row["verdict"] == "met"]
     shares = [float(np.mean(row["costs"])) / row["bound"] for row in rows]
-    text = f"met in {len(met)} of {len(rows)} settings ({min(shares):.2f} to {max(shares):.2f} of the bound)"
+    kept, seeds = sum(row["kept"] for row in rows), sum(len(row["costs"]) for row in rows)
+    text = (
+        f"met in {len(met)} of {len(rows)} settings ({min(shares):.2f} to {max(shares):.2f} of the bound), by {kept} "
+        f"of {seeds} seeds"
+    )
     missed = [f"({row['lam']:g}, {row['b']:g})" for row in rows if row["verdict"] == "missed"]
     return Finding(text, not missed, f"missed at (lam, b) = {', '.join(missed)}")
 
@@ -286,18 +409,18 @@ def authors_networks(method: str) -> Judge:
     return judge
 
 
-def ours_beside(method: str, key: str) -> Judge:
-    """Our own training beside the rewards of the authors' evaluation, at b = 2."""
+def ours_beside(method: str, key: str, field: str = "reward") -> Judge:
+    """Our own training beside a column of the authors' evaluation, at b = 2: offline, with their rule if there is."""
 
     def judge(results: Results) -> Finding | None:
         if not results["paper"]:
             return None
-        gaps = []
+        gaps, shares, spreads = [], [], []
         for lam, theirs in zip(results["paper"]["lambda"], results["paper"][key], strict=True):
             rules = [("released",), (_rule(results),)]
             for rule in rules:
                 values = [
-                    row["reward"]
+                    row[field]
                     for row in results["scores"]
                     if (row["mode"], row["method"], row["lam"], row["b"])
                     == ("offline", method, float(lam), 2.0)
@@ -305,12 +428,18 @@ def ours_beside(method: str, key: str) -> Judge:
                 ]
                 if values:
                     gaps.append(float(np.mean(values)) - theirs)
+                    gain = theirs - results["prior"]["reward"] if field == "reward" else theirs
+                    shares.append(gaps[-1] / gain)
+                    spreads.append(float(np.std(values)))
                     break
         if not gaps:
             return None
-        text = f"reward {min(gaps):+.1f} to {max(gaps):+.1f} from theirs, over {len(gaps)} lam"
-        holds = max(abs(gap) for gap in gaps) <= NEAR * min(results["paper"][key])
-        return Finding(text, holds)
+        text = (
+            f"{field.replace('_', ' ')} {min(gaps):+.2f} to {max(gaps):+.2f} from theirs ({min(shares):+.1%} to "
+            f"{max(shares):+.1%}{' of the gain over the prior' if field == 'reward' else ''}), over {len(gaps)} lam; "
+            f"± {max(spreads):.2f} over the seeds at most"
+        )
+        return Finding(text, max(map(abs, shares)) <= (NEAR_OF_GAIN if field == "reward" else NEAR))
 
     return judge
 
@@ -326,31 +455,33 @@ def rl_cost(field: str, key: str) -> Judge:
         finding = near(results)
         if finding is None or not results.get("rl_network"):
             return finding
-        theirs = {row["windows"]: row[field] for row in results["rl_network"]}
-        return finding._replace(
-            ours=f"{finding.ours}; the authors' network {theirs['all']:.1f} (first half of the months "
-            f"{theirs['first half']:.0f}, second {theirs['second half']:.0f})"
-        )
+        theirs = next(row[field] for row in results["rl_network"] if row["windows"] == "all")
+        return finding._replace(ours=f"{finding.ours}; the authors' own network {theirs:.1f}")
 
     return judge
 
 
 def random_range(results: Results) -> Finding | None:
     """Least and largest mean regret of Random+ACD over the settings."""
-    means = [
-        float(np.mean(values))
+    found = [
+        values
         for lam, b in _settings(results)
         if (values := scores_of(results, "regret", "random+acd", lam, b))
     ]
+    means = [float(np.mean(values)) for values in found]
     if not means or not results["paper"]:
         return None
     low, high = results["paper"]["paper_text"]["random_acd_regret_range"]
     off = max(abs(min(means) / low - 1.0), abs(max(means) / high - 1.0))
     idle = results.get("idle_regret")
     why = (
-        f"one that proposes 0, as a dead ReLU output does, has {idle[0]:.1f} to {idle[1]:.1f}" if idle else ""
+        f"one that proposes 0, as a dead ReLU output does, has {idle[0]:.1f} to {idle[1]:.1f}."
+        if idle
+        else ""
     )
-    return Finding(f"{min(means):.1f} to {max(means):.1f}", off <= NEAR, why)
+    widest = max(float(np.std(values)) for values in found)
+    text = f"{min(means):.1f} to {max(means):.1f}, ± {widest:.1f} over the seeds at most"
+    return Finding(text, off <= NEAR, why)
 
 
 def crl_above_rl(results: Results) -> Finding | None:
@@ -363,7 +494,17 @@ def crl_above_rl(results: Results) -> Finding | None:
     why = f"RL's average cost is {np.mean(costs):.0f}, CRL's bound {bound:.0f}: RL keeps it by itself"
     if np.mean(costs) > bound:
         why = f"RL's average cost is {np.mean(costs):.0f}, above CRL's bound {bound:.0f}"
-    return Finding(f"CRL {spread(mine)} (lam = {lam:g})", float(np.mean(mine)) > 0.0, why)
+    holds = float(np.mean(mine)) > _least(results, "regret")
+    return Finding(f"CRL {spread(mine, '.2f')} (lam = {lam:g})", holds, why)
+
+
+def crl_rises(results: Results) -> Finding | None:
+    """CRL's violation rate at lam = 2 and at lam = 6, b = 2."""
+    rates = [scores_of(results, "violation_rate", "crl", lam, 2.0) for lam in (2.0, 6.0)]
+    if not all(rates):
+        return None
+    text = f"{percents(rates[0])}, then {percents(rates[1])}"
+    return Finding(text, bool(np.mean(rates[1]) > np.mean(rates[0])))
 
 
 def prior_regret(results: Results) -> Finding | None:

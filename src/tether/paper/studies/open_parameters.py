@@ -315,3 +315,38 @@ def search(
         found += train_setting(each.setting, drawn, seeds, passes, get_args(Kind))
         report("training", done + 1, min(trained, len(passed)))
     return passed, found
+
+
+def evidence(settings: int, passed: Sequence[Screened], found: Sequence[Trained]) -> list[dict[str, Any]]:
+    """What the search says about claims that do not hold at our setting (see `find_results`).
+
+    Args:
+        settings: How many were drawn.
+        passed: Those that passed the screening.
+        found: What was trained.
+    """
+    if not found:
+        return []
+    whole = [each for each in found if all(each.claims().values())]
+    searched = (
+        f"Of {settings} random values of the open parameters {len(passed)} pass a screening; of {len(found)} trainings "
+        f"at {len({each.setting for each in found})} of them, with Lipschitz rule or structured certificate, all "
+        f"of the paper's claims hold in {len(whole)}"
+    )
+
+    def held(claim: str) -> str:
+        counts = []
+        for kind in dict.fromkeys(each.certificate for each in found):
+            mine = [each.claims()[claim] for each in found if each.certificate == kind]
+            counts.append(f"{sum(mine)} of {len(mine)} with the {kind} certificate")
+        return ", ".join(counts)
+
+    texts = {
+        "inference": searched,
+        "inference crl": f"{searched}, this one in {held('CRL above RL')}",
+        "inference lam": f"{searched}, this one in {held('lam 7 below 5')}",
+        "inference order": f"{searched}, this one in {held('CRL below ACRL')}",
+    }
+    return [
+        {"on": on, "text": f"{text} (`tether reproduce open`).", "holds": None} for on, text in texts.items()
+    ]
