@@ -12,10 +12,8 @@ NAMES = {"Carbon", "Inference", "Cooling", "carbon", "inference", "cooling"}
 FACADES = {"__init__.py", "envs.py", "gym.py", "data/__init__.py"}
 """The public names."""
 EXPECTED = {
-    "paper": "the paper's evaluation is of its own two systems",
+    "paper/studies": "about what the authors printed, published and left open of the paper's own two systems",
     "bench/torch_yardstick.py": "a copy of one system in PyTorch, to compare speeds",
-    "cli/reproduce_open.py": "the command is about what the paper leaves open of one system",
-    "cli/data_calibration.py": "the command compares one system's generator with the authors' windows",
 }
 """Files and folders that may name a system, and why."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tether.paper.choices import Budget, Months, RandomNetwork, Scaled, evidence
+from tether.paper.studies.choices import Budget, Months, RandomNetwork, Scaled, evidence
 
 PRINTED = {
     "reference_optimal_reward_used_for_regret": 90.0,

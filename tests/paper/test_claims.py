@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from made_results import made_results
-from tether.paper.claims import MARKS, claims_markdown, claims_table, write_claims
+from tether.paper.studies.claims import MARKS, claims_markdown, claims_table, write_claims
 
 PRINTED = {
     "lambda": [0, 2, 6],

@@ -9,7 +9,7 @@ import pytest
 
 import tether
 from tether.assure.hostile import Greedy
-from tether.paper.open_parameters import PRINTED_REGRET, Trained, draw_setting, evidence, screen
+from tether.paper.studies.open_parameters import PRINTED_REGRET, Trained, draw_setting, evidence, screen
 
 DRAWN = tether.data.synthetic_inference(seed=0, n=60)
 

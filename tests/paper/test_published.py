@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import tether
-from tether.paper.choices import play_months, play_random, play_scaled, train_budgets
-from tether.paper.networks import load_authors_network
-from tether.paper.published import play_idle, play_published, play_rl
+from tether.paper.studies.choices import play_months, play_random, play_scaled, train_budgets
+from tether.paper.studies.networks import load_authors_network
+from tether.paper.studies.published import play_idle, play_published, play_rl
 
 pytestmark = pytest.mark.needs_data
 

@@ -7,10 +7,10 @@ import numpy as np
 from rich.table import Table
 
 from made_results import made_results
-from tether.paper.comparison import averages, compare
 from tether.paper.figures import paper_figures
 from tether.paper.report import render, section_of, write_report
 from tether.paper.results import write_results
+from tether.paper.studies.comparison import averages, compare
 
 PRINTED = {
     "lambda": [0, 2],

@@ -9,7 +9,7 @@ import pytest
 
 from commands import run
 from small_mixture import EXAMPLE, GRID
-from tether.paper import theory as experiment
+from tether.paper.studies import theory as experiment
 
 
 def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_path, monkeypatch, capsys):

@@ -32,12 +32,10 @@ def calibration(options: Options) -> None:
     `calibration.png`.
     """
     from tether.core import drawing
-    from tether.paper.calibration import calibrate
-    from tether.paper.learners import load_system
+    from tether.paper.studies.calibration import calibrate, real_windows
 
     folder = output.prepare_folder(options.out)
-    real = load_system("carbon", options.data, 1, options.seed, held_out=False).test
-    found = calibrate(real, shell.seeds_from(options.seed, options.seeds))
+    found = calibrate(real_windows(options.data), shell.seeds_from(options.seed, options.seeds))
     shell.console.print(found.table())
     drawing.save(found.figure, folder / "calibration.png")
     content = {"real": found.real, "synthetic": found.synthetic, "seeds": found.seeds}

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from tether.core.contract import Contract
     from tether.core.run import Run
     from tether.data.episodes import Episodes
+    from tether.learn.plant import Kind, Plant
     from tether.learn.policy import NetworkPolicy
-    from tether.paper import learners
-    from tether.systems.system import System
 
 PLANNED = "mpc structured forecast"
 """What `--plan` is called in the table."""
@@ -111,12 +110,12 @@ def limit(options: Options) -> None:
     study = _Study.of(options, output.prepare_folder(options.out))
     with shell.progress() as progress:
         rows = [row for lam, b in grid for row in study.rows(lam, b, progress)]
-    table = _table(options.system, len(study.chosen), rows, study.system.program is not None)
+    table = _table(options.system, len(study.chosen), rows, study.plant.system.program is not None)
     shell.console.print(table)
     content = {
-        "system": options.system,
+        "system": study.plant.system.name,
         "episodes": len(study.chosen),
-        "proven": study.system.program is not None,
+        "proven": study.plant.system.program is not None,
         "rows": [asdict(row) for row in rows],
         "sections": [study.section(table, *next((each for each in grid if each[0] > 0.0), grid[0]))],
     }
@@ -129,27 +128,26 @@ class _Study:
 
     options: Options
     folder: Path
-    system: System
-    plant: learners.System
+    plant: Plant
     chosen: Episodes
     prior: Run
     trainings: list[_Trained]
 
     @classmethod
     def of(cls, options: Options, folder: Path) -> _Study:
-        from tether.paper import learners
+        from tether.learn.plant import load_plant
         from tether.simulate.rollout import rollout
 
         removed = shell.listed(options.without)
         drawn = max(1, (3 * options.episodes + 1) // 2)
-        plant = learners.load_system(
-            options.system, options.data, drawn, options.seed, without=removed, held_out=False
+        plant = load_plant(
+            registry.find(options.system), options.data, drawn, options.seed, without=removed, held_out=False
         )
         count = min(options.episodes, len(plant.test))
         chosen = plant.test[np.linspace(0, len(plant.test) - 1, count).round().astype(int)]
         prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
-        trainings = [_Trained.read(each, options.system, removed) for each in options.policies or []]
-        return cls(options, folder, registry.find(options.system), plant, chosen, prior, trainings)
+        trainings = [_Trained.read(each, plant.system.name, removed) for each in options.policies or []]
+        return cls(options, folder, plant, chosen, prior, trainings)
 
     def rows(self, lam: float, b: float, progress: Progress) -> Iterator[Row]:
         """Of one contract: the prior first, the limit last."""
@@ -162,7 +160,7 @@ class _Study:
             self.chosen,
             contract,
             self.prior.costs,
-            program=self.system.program or NonlinearProgram,
+            program=self.plant.system.program or NonlinearProgram,
             processes=self.options.processes,
             cache=self.folder / "solved",
             report=self._bar(progress, f"lam {lam:g}, b {b:g}"),
@@ -201,8 +199,8 @@ class _Study:
         """The table and the safe sets of one contract, for the report."""
         from tether.assure.safe_sets import safe_sets
         from tether.core.drawing import save
+        from tether.learn.plant import Kind, certificate_of
         from tether.paper.figures import safe_sets_figure
-        from tether.paper.learners import Kind, certificate_of
         from tether.paper.report import section_of
 
         env = self.plant.env
@@ -234,7 +232,7 @@ class _Trained:
     """A folder of `tether train`."""
 
     folder: Path
-    certificate: learners.Kind
+    certificate: Kind
     rule: Rule
     inputs: tuple[str, ...]
     without: tuple[str, ...]
@@ -272,7 +270,7 @@ class _Trained:
 
     def play(
         self,
-        plant: learners.System,
+        plant: Plant,
         policies: list[NetworkPolicy],
         test: Episodes,
         contract: Contract,
@@ -280,7 +278,7 @@ class _Trained:
     ) -> tuple[np.ndarray, float]:
         """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
         from tether.core.audit import audit
-        from tether.paper.learners import certificate_of, shown
+        from tether.learn.plant import certificate_of, shown
         from tether.simulate.rollout import rollout
 
         env, (episodes,) = shown(plant.env, self.inputs, test)
@@ -291,7 +289,7 @@ class _Trained:
 
 
 def _plan(
-    plant: learners.System,
+    plant: Plant,
     test: Episodes,
     contract: Contract,
     prior: Run,
@@ -302,7 +300,7 @@ def _plan(
     from tether.core.audit import audit
     from tether.core.run import Run
     from tether.learn.mpc import PlanningPolicy
-    from tether.paper.learners import shown
+    from tether.learn.plant import shown
     from tether.simulate.rollout import rollout
 
     env, (train, episodes) = shown(plant.env, ("forecast",), plant.train, test)

@@ -52,7 +52,8 @@ class Options:
         typer.Option(help="Folder for the report, results.json and the figures. [default: out/SYSTEM]"),
     ] = None
     full: Annotated[
-        bool, typer.Option("--full/--quick", help="The paper's whole grid, or a small one in about a minute.")
+        bool,
+        typer.Option("--full/--quick", help="The system's whole grid, or a small one in about a minute."),
     ] = False
     recipe: Annotated[
         str,
@@ -63,8 +64,8 @@ class Options:
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Episode file (.npz, as `tether data build` makes it), or folder with the authors' carbon windows or "
-            "the BLOOM series; embedded data without it."
+            help="Episode file (.npz, as `tether data build` makes it), or folder of real data that the system has a "
+            "reader for; embedded data without it."
         ),
     ] = None
     paper: Annotated[
@@ -121,23 +122,25 @@ def reproduce(options: Options) -> None:
     For instance `tether reproduce carbon --full --recipe paper`, on the authors' data with
     `--data ../shared/data/carbon --paper ../shared/paper`.
     """
-    from tether.paper import engines, evaluation, results
+    from tether.paper import assembly, engines, evaluation, results
+    from tether.paper.identity import identity
     from tether.paper.report import summary_tables, write_report
+    from tether.systems import registry
 
-    data, paper = options.data, options.paper
-    plan = evaluation.plan_for(options.system, "full" if options.full else "quick", **options.changes())
-    plant = evaluation.load_data(plan, data)
-    identity = evaluation.identity(plan, plant, _typed(), data, paper)
-    with engines.claim(options.out or shell.default_folder(options.system)) as folder:
-        todo = evaluation.pieces(plan, plant, folder, data, paper)
+    data, paper, system = options.data, options.paper, registry.find(options.system)
+    wanted = evaluation.evaluation_of(system, "full" if options.full else "quick", **options.changes())
+    plant = evaluation.load_data(wanted, system, data)
+    known = identity(wanted, plant, _typed(), data, paper)
+    with engines.claim(options.out or shell.default_folder(system.name)) as folder:
+        todo = evaluation.pieces(wanted, plant, folder, data, paper)
         with shell.progress() as progress:
-            watch = _Watch(progress, options.system, len(todo))
+            watch = _Watch(progress, system.name, len(todo))
             with watch:
                 done = engines.run_pieces(
-                    folder, identity, todo, resume=options.resume, tell=watch.tell, finished=watch.finished
+                    folder, known, todo, resume=options.resume, tell=watch.tell, finished=watch.finished
                 )
             watch.say("report")
-            content = evaluation.assemble(plan, plant, engines.read_identity(folder), done)
+            content = assembly.assemble(wanted, plant, engines.read_identity(folder), done)
             results.write_results(folder / "results.json", content)
             page = write_report(folder)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)

@@ -15,7 +15,7 @@ from tether.cli import shell
 from tether.core import output
 
 if TYPE_CHECKING:
-    from tether.paper.open_parameters import PriorForm, Screened, Trained
+    from tether.paper.studies.open_parameters import PriorForm, Screened, Trained
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,12 @@ def reproduce_open(options: Options) -> None:
     C_d, C_i, capacity, first charge and scale: screened with Carbon-B and a greedy policy, and the most promising
     trained, with the Lipschitz rule `tight` and with the structured certificate. Some minutes.
     """
-    from tether.paper import open_parameters
-    from tether.paper.learners import load_system
     from tether.paper.report import section_of
-    from tether.systems.inference.env import Inference
+    from tether.paper.studies import open_parameters
 
     folder = output.prepare_folder(options.out)
-    drawn = load_system("inference", None, options.episodes, options.seed)
-    forms = open_parameters.prior_forms(Inference(), drawn.test)
+    drawn = open_parameters.draw_plant(options.episodes, options.seed)
+    forms = open_parameters.prior_forms(drawn.env, drawn.test)
     seeds = range(options.seed, options.seed + options.seeds)
     with shell.counting("screening", options.settings) as report:
         passed, found = open_parameters.search(

@@ -34,9 +34,9 @@ def reproduce_published(options: Options) -> None:
     largest backlog, two weights of the reward. Last, what shows why printed numbers differ from ours: the months and
     networks behind RL's cost, random networks, CRL's B. The seeds are fixed: `--seed` is of no consequence.
     """
-    from tether.paper import choices as unprinted
-    from tether.paper import published
     from tether.paper.report import section_of
+    from tether.paper.studies import choices as unprinted
+    from tether.paper.studies import published
 
     paper, data, console = options.paper, options.data, shell.console
     folder = output.prepare_folder(options.out)

@@ -12,7 +12,7 @@ from tether.cli import shell
 from tether.core import output, validate
 
 if TYPE_CHECKING:
-    from tether.paper.theory_tables import TheoryStudy
+    from tether.paper.studies.theory_tables import TheoryStudy
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def reproduce_theory(options: Options) -> None:
     For instance `tether reproduce theory --episodes 2000 --lams 0,1,4 --bs 0,1,4`.
     """
     from tether.core import drawing
-    from tether.paper import theory_figures
     from tether.paper.report import section_of
+    from tether.paper.studies import theory_figures
 
     folder = output.prepare_folder(options.out)
     study = _study(options)
@@ -71,7 +71,7 @@ def _study(options: Options) -> TheoryStudy:
     """Check the options, and learn."""
     from tether.certificates import Rule
     from tether.exact.grid import Resolution
-    from tether.paper.theory import theory_study
+    from tether.paper.studies.theory import theory_study
 
     lam, b = shell.promise(options.lam, options.b)
     if not 0.0 < options.delta < 1.0:

@@ -43,18 +43,19 @@ def sensitivity(options: Options) -> None:
     """
     from tether.assure import wrong_constants
     from tether.core import drawing
-    from tether.paper.learners import load_system
+    from tether.learn.plant import load_plant
 
     lam, b = shell.promise(options.lam, options.b)
-    plant = load_system(options.system, options.data, 1, options.seed, held_out=False)
-    folder = output.prepare_folder(options.out or shell.default_folder("sensitivity", options.system))
-    with shell.counting(options.system) as report:
+    plant = load_plant(registry.find(options.system), options.data, 1, options.seed, held_out=False)
+    name = plant.system.name
+    folder = output.prepare_folder(options.out or shell.default_folder("sensitivity", name))
+    with shell.counting(name) as report:
         results = wrong_constants.study(
             plant.env,
             plant.env.contract(lam, b, plant.test.horizon),
             options.episodes,
             shell.seeds_from(options.seed, options.seeds),
-            everyday=registry.find(options.system).draw if options.data is None else plant.test,
+            everyday=plant.system.draw if options.data is None else plant.test,
             report=report,
         )
     for table in wrong_constants.study_tables(results):

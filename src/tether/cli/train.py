@@ -18,8 +18,9 @@ from tether.core.files import complete_file
 
 if TYPE_CHECKING:
     from tether.certificates import Certificate
+    from tether.learn.plant import Plant
     from tether.learn.train import History, Recipe
-    from tether.paper.learners import Result, System
+    from tether.learn.trial import Result
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Options:
         str, typer.Option(help="Rule of the lipschitz certificate: paper, released or tight.")
     ] = "tight"
     inputs: Annotated[
-        str, typer.Option(help="What learners see beside the paper's observation: any of clock, forecast.")
+        str, typer.Option(help="What learners see beside the system's observation: any of clock, forecast.")
     ] = ""
     head: Annotated[
         str,
@@ -69,15 +70,15 @@ class Options:
         ),
     ] = ""
     width: Annotated[
-        int | None, typer.Option(help="Neurons of a hidden layer; the paper's by default.", min=1)
+        int | None, typer.Option(help="Neurons of a hidden layer; those of the system by default.", min=1)
     ] = None
     seeds: Annotated[int, typer.Option(help="Number of seeds, trained together.", min=1)] = 5
     seed: shell.Seed = 0
     recipe: Annotated[
         str,
         typer.Option(
-            help="tether: Adam at 3e-3, falling to 0. paper: the paper's constant rate (1e-3, inference 1e-4), on as "
-            "many episodes as the paper has, made by augmentation."
+            help="tether: Adam at 3e-3, falling to 0. paper: the paper's constant rate, on as many episodes as are "
+            "explored in the paper, made by augmentation."
         ),
     ] = "tether"
     steps: Annotated[
@@ -88,7 +89,8 @@ class Options:
         int, typer.Option(help="Offline: times to go through the training episodes.", min=1)
     ] = 30
     explore: Annotated[
-        int | None, typer.Option(help="Online: episodes to play; the paper's number by default.", min=1)
+        int | None,
+        typer.Option(help="Online: episodes to play; as many as the system says by default.", min=1),
     ] = None
     optimism: Annotated[
         float,
@@ -120,19 +122,23 @@ def train(options: Options) -> None:
     `tether train inference --mode online --methods rl,acrl --lams 5,7 --bs 6`, or, on episodes of your own,
     `tether train carbon --data carbon.npz`.
     """
-    from tether.paper import learners
+    from tether.learn.trial import explorations
+    from tether.paper import tables
 
     start = time.perf_counter()
     job = _Job.of(options)
     known = _published_rewards(options.paper) if options.paper is not None else {}
     folder = output.prepare_folder(options.out)
     results = _train(job, folder)
-    shell.console.print(learners.results_table(options.system, results, known))
-    explored = learners.explorations(job.plant, results)
+    name = job.plant.system.name
+    shell.console.print(tables.results_table(name, results, known))
+    explored = explorations(job.plant, results)
     if explored:
-        shell.console.print(learners.exploration_table(options.system, explored))
-    names = ("system", "mode", "certificate", "rule", "head", "optimism", "recipe")
-    content = {name: getattr(options, name) for name in names} | {
+        shell.console.print(tables.exploration_table(name, explored))
+    names = ("mode", "certificate", "rule", "head", "optimism", "recipe")
+    content = {
+        "system": name,
+        **{each: getattr(options, each) for each in names},
         "inputs": shell.listed(options.inputs),
         "without": shell.listed(options.without),
         "scores": {
@@ -157,7 +163,7 @@ class _Job:
     """What is trained, after all options were checked."""
 
     options: Options
-    plant: System
+    plant: Plant
     guide: Certificate
     recipe: Recipe
     methods: list[str]
@@ -167,8 +173,10 @@ class _Job:
     @classmethod
     def of(cls, options: Options) -> _Job:
         from tether.learn.methods import METHODS
+        from tether.learn.plant import augmented, certificate_of, load_plant
         from tether.learn.train import Mode
-        from tether.paper import learners
+        from tether.learn.trial import recipe_of
+        from tether.systems import registry
 
         validate.choice("--mode", options.mode, get_args(Mode))
         methods = shell.listed(options.methods)
@@ -177,8 +185,8 @@ class _Job:
         lams, bs = shell.numbers("--lams", options.lams), shell.numbers("--bs", options.bs)
         for each in shell.listed(options.without):
             validate.choice("--without", each, ("shift",))
-        plant = learners.load_system(
-            options.system,
+        plant = load_plant(
+            registry.find(options.system),
             options.data,
             options.episodes,
             options.seed,
@@ -188,10 +196,10 @@ class _Job:
         )
         contract = plant.env.contract(lams[0], bs[0], plant.train.horizon)
         chosen: Any = options  # checked by the functions that take its words
-        guide = learners.certificate_of(chosen.certificate, plant.env, contract, chosen.rule)
-        recipe = learners.recipe_of(
+        guide = certificate_of(chosen.certificate, plant.env, contract, chosen.rule)
+        recipe = recipe_of(
             chosen.recipe,
-            options.system,
+            plant.system.defaults,
             passes=options.passes,
             episodes=options.explore,
             steps=options.steps,
@@ -200,7 +208,7 @@ class _Job:
             optimism=options.optimism,
         )
         if options.recipe == "paper":
-            plant = learners.augmented(plant, recipe.episodes, options.seed)
+            plant = augmented(plant, recipe.episodes, options.seed)
         return cls(options, plant, guide, recipe, methods, lams, bs)
 
     @property
@@ -212,7 +220,7 @@ def _train(job: _Job, folder: Path) -> list[Result]:
     """Train one method after the other, and write each one's policies as soon as they are there."""
     from tether.learn.methods import method_of
     from tether.learn.train import Mode
-    from tether.paper import learners
+    from tether.learn.trial import run_method
 
     mode = cast(Mode, job.options.mode)
     settings = [(lam, b) for b in job.bs for lam in job.lams]
@@ -224,7 +232,7 @@ def _train(job: _Job, folder: Path) -> list[Result]:
         # `rl` comes first, so that the regret of the others can be shown.
         for method in sorted(job.methods, key=lambda method: method != "rl"):
             checkpoint = folder / f"{method_of(method).learned_by(mode)}.{mode}.checkpoint.npz"
-            result = learners.run_method(
+            result = run_method(
                 method, job.plant, job.guide, job.lams, job.bs, job.seeds, job.recipe, checkpoint,
                 display.task(method, rounds, played), mode,
             )  # fmt: skip
@@ -238,7 +246,7 @@ class _Display:
     """Progress of one method after the other: reward, regret, margin, violations, episodes a second, time left."""
 
     def __init__(
-        self, plant: System, settings: list[tuple[float, float]], seeds: list[int], tensorboard: Path | None
+        self, plant: Plant, settings: list[tuple[float, float]], seeds: list[int], tensorboard: Path | None
     ) -> None:
         self._progress = shell.progress(TextColumn("{task.fields[rate]}"), bar_width=20)
         self._plant, self._settings, self._seeds, self._tensorboard = plant, settings, seeds, tensorboard
@@ -309,7 +317,7 @@ def _write_policies(folder: Path, result: Result) -> None:
 
 def _published_rewards(paper: Path) -> dict[tuple[str, float, float], float]:
     """The authors' mean rewards by (method, lam, b)."""
-    from tether.paper.published import read_published
+    from tether.paper.studies.published import read_published
 
     content = read_published(paper)
     return {

@@ -14,9 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tether.core.files import complete_file
-from tether.paper.claims import claims_table, write_claims
-from tether.paper.comparison import averages, compare
+from tether.learn.methods import METHODS
 from tether.paper.results import find_results
+from tether.paper.studies.claims import claims_table, write_claims
+from tether.paper.studies.comparison import averages, compare
+
+SCRIPTS = ("base.js", "charts.js", "words.js", "player.js", "page.js")
+"""The parts of the page's script, in the order in which they build on each other."""
 
 
 def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None = None) -> Path:
@@ -65,6 +69,9 @@ def render(
     content = json.dumps(
         {
             "results": list(studies),
+            "methods": [
+                {"name": each.name, "title": each.title, "guarded": each.guarded} for each in METHODS
+            ],
             "averages": [averages(study) for study in studies],
             "claims": claims_table(studies, evidence),
             "comparison": compare(studies),
@@ -77,7 +84,7 @@ def render(
     page = (parts / "page.html").read_text(encoding="utf-8")
     for mark, text in (
         ("/*{css}*/", (parts / "page.css").read_text(encoding="utf-8")),
-        ("/*{js}*/", (parts / "page.js").read_text(encoding="utf-8")),
+        ("/*{js}*/", "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)),
         ("{data}", data),
     ):
         before, found, after = page.partition(mark)

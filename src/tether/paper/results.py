@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tether.core.files import complete_file
+from tether.systems import registry
 
 SCHEMA = "tether-results-1"
 """Changes when a reader of the old files would go wrong."""
@@ -29,7 +30,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     ),
     "exploration": ("mode", "method", "rule", "lam", "b", "seed", "episodes", "violation_rate"),
     "guard": ("lam", "b", "episodes", "rows", "bound", "curves"),
-    "episodes": ("demand", "renewables", "prior_cost", "start_hour"),
+    "episodes": ("prior_cost", "start_hour"),
     "tracks": (
         *("mode", "method", "rule", "lam", "b", "episode"),
         *("action", "proposal", "prior_action", "cost", "bound"),
@@ -38,6 +39,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 }
 """For each part the fields that it, or each row of it, must have."""
 
+BOARD = ("label", "action", "series")
+"""Fields of a board of the player."""
 SECTION = ("title", "text", "columns", "rows")
 """Fields of a further table."""
 EVIDENCE = ("on", "text", "holds")
@@ -58,28 +61,42 @@ def write_results(path: str | Path, results: dict[str, Any]) -> None:
 
 
 def read_results(path: str | Path) -> dict[str, Any]:
-    """Read and check a `results.json` of `tether reproduce carbon` or `inference`."""
+    """Read and check a `results.json` of `tether reproduce SYSTEM`; one from before `title` and `boards` gets them."""
     file = Path(path)
     content = _read(file)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else type(content).__name__
-        raise ValueError(
-            f"{file}: schema must be {SCHEMA!r} (of `tether reproduce carbon` or `inference`), got {found!r}"
-        )
+        raise ValueError(f"{file}: schema must be {SCHEMA!r} (of `tether reproduce SYSTEM`), got {found!r}")
     for part, fields in REQUIRED.items():
         if part not in content:
             raise ValueError(f"{file}: the part {part!r} is missing")
         rows = content[part] if isinstance(content[part], list) else [content[part]]
         for i, row in enumerate(rows):
             _check(file, f"{part}[{i}]", row, fields)
+    _complete(content)
+    for i, board in enumerate(content["boards"]):
+        _check(file, f"boards[{i}]", board, BOARD)
+        for j, episode in enumerate(content["episodes"]):
+            _check(file, f"episodes[{j}]", episode, tuple(board["series"]))
     return content
+
+
+def _complete(content: dict[str, Any]) -> None:
+    """Add what files did not have while all systems had one action and their series on the same axis."""
+    name = content.get("system")
+    if "title" not in content:
+        content["title"] = registry.find(name).title if name in registry.names() else str(name)
+    if "boards" not in content:
+        first: dict[str, Any] = next(iter(content["episodes"]), {})
+        series = [each for each in first if each not in REQUIRED["episodes"]]
+        content["boards"] = [{"label": "energy", "action": 0, "series": series}]
 
 
 class Found(NamedTuple):
     """What a folder holds."""
 
     studies: dict[Path, dict[str, Any]]
-    """Contents of the `results.json` of `tether reproduce carbon` and `inference`, by file."""
+    """Contents of the `results.json` of `tether reproduce SYSTEM`, by file."""
     sections: list[dict[str, Any]]
     """Tables that other commands left for the report."""
     evidence: list[dict[str, Any]]
@@ -108,7 +125,7 @@ def find_results(folder: str | Path) -> Found:
             evidence += content.get("evidence", [])
     if not studies:
         raise FileNotFoundError(
-            f"no results.json of a system in {root} or in the folders in it; `tether reproduce carbon` makes one"
+            f"no results.json of a system in {root} or in the folders in it; `tether reproduce SYSTEM` makes one"
         )
     for part, rows, fields in (("sections", sections, SECTION), ("evidence", evidence, EVIDENCE)):
         for i, row in enumerate(rows):
@@ -120,7 +137,7 @@ def _read(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(f"{file} not found; `tether reproduce carbon` makes one") from None
+        raise FileNotFoundError(f"{file} not found; `tether reproduce SYSTEM` makes one") from None
     except ValueError as error:
         raise ValueError(f"{file} is not readable JSON: {error}") from error
 

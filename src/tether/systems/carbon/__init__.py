@@ -81,7 +81,11 @@ system = System(
     env=Carbon,
     draw=synthetic_carbon,
     reader=Reader(
-        _read, origin="authors' data", help="the authors' carbon windows (.mat)", recognises=is_carbon_folder
+        _read,
+        origin="authors' data",
+        help="the authors' carbon windows (.mat)",
+        source="authors",
+        recognises=is_carbon_folder,
     ),
     builder=Builder(
         series={
@@ -102,11 +106,13 @@ system = System(
         ),
     },
     without_noise=_without_noise,
-    defaults=Defaults(random_high=8.0, planning_rate=0.3),
+    # The paper's recipe has nearly twice as many episodes in a pass.
+    defaults=Defaults(paper_passes=30, random_high=8.0, planning_rate=0.3),
     drifts=(
         Drift("efficiency", "efficiency_noise", offset=lambda env: float(env.efficiency)),
         Drift("cost", None),
     ),
+    axes={"demand": "energy", "renewables": "energy", "action": "energy"},
     constants_monitor=_constants_monitor,
     safe_sets=SafeSetGoal(lam=2.0, b=2.0, share=0.95),
     action_high=_action_high,

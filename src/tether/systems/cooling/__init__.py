@@ -44,6 +44,12 @@ system = System(
     },
     defaults=Defaults(lams=(0.0, 0.5, 1.0, 2.0), quick_lams=(0.5, 1.0, 2.0), bs=(0.5, 1.0)),
     drifts=(Drift("effectiveness", "effectiveness"), Drift("cost", None)),
+    axes={
+        "heat_load": "heat, kWh",
+        "action": "heat, kWh",
+        "outside": "temperature, °C",
+        "price": "price of a kWh",
+    },
     extremes=extremes,
     constants_monitor=constants_monitor,
     observation_bounds=_observation_bounds,

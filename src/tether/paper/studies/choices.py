@@ -16,12 +16,14 @@ from rich.table import Table
 from tether.certificates import LipschitzCertificate, Rule
 from tether.core.audit import audit
 from tether.core.sensitivity import Sensitivity
+from tether.learn.plant import augmented, load_plant
 from tether.learn.train import train
-from tether.paper.learners import augmented, load_system, recipe_of
-from tether.paper.networks import load_authors_network
-from tether.paper.published import read_published
+from tether.learn.trial import recipe_of
+from tether.paper.studies.networks import load_authors_network
+from tether.paper.studies.published import read_published
 from tether.simulate.rollout import rollout
-from tether.systems.carbon.env import Carbon
+from tether.systems.carbon import Carbon
+from tether.systems.carbon import system as carbon
 from tether.systems.carbon.reader import load_carbon
 
 FACTORS = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.88)
@@ -266,8 +268,8 @@ def train_budgets(
         seeds: Of the learners.
         passes: Over the training episodes.
     """
-    recipe = recipe_of("paper", "carbon", passes=passes)
-    system = augmented(load_system("carbon", data, 1, seeds[0]), recipe.episodes, seeds[0])
+    recipe = recipe_of("paper", carbon.defaults, passes=passes)
+    system = augmented(load_plant(carbon, data, 1, seeds[0]), recipe.episodes, seeds[0])
     env, lams, b = system.env, (2.0, 6.0), 2.0
     certificate = LipschitzCertificate(env.contract(lams[0], b), env.sensitivity, "tight")
     training = train(

@@ -15,10 +15,11 @@ from typing import Any, get_args
 import numpy as np
 
 from tether.data.episodes import Episodes
+from tether.learn.plant import Kind, Plant, certificate_of, load_plant
 from tether.learn.train import Score, Training, evaluate, train
-from tether.paper.learners import Kind, System, certificate_of, recipe_of
+from tether.learn.trial import recipe_of
 from tether.simulate.rollout import rollout
-from tether.systems.inference.env import Inference
+from tether.systems.inference import Inference, system
 
 PRINTED_REGRET = 51.417
 """Carbon-B's regret in the paper; it is what C_d and C_i of `Inference` were calibrated to."""
@@ -44,7 +45,12 @@ class PriorForm:
     worst_cost: float
 
 
-def prior_forms(env: Inference, episodes: Episodes) -> list[PriorForm]:
+def draw_plant(episodes: int, seed: int) -> Plant:
+    """The inference system on synthetic episodes, so many of them to train on."""
+    return load_plant(system, None, episodes, seed)
+
+
+def prior_forms(env: Any, episodes: Episodes) -> list[PriorForm]:
     """The form whose certificate is proved beside the printed one, with two estimates of v_a."""
     mean = 0.5 * (1.0 + env.discharge_rate_min)
     forms: dict[str, Callable[..., Any]] = {
@@ -216,7 +222,7 @@ class Trained:
 
 
 def train_setting(
-    setting: Setting, drawn: System, seeds: Sequence[int], passes: int, kinds: Sequence[Kind]
+    setting: Setting, drawn: Plant, seeds: Sequence[int], passes: int, kinds: Sequence[Kind]
 ) -> list[Trained]:
     """Train RL, CRL and ACRL offline, ACRL with each kind of certificate; regrets are of the training episodes.
 
@@ -232,7 +238,7 @@ def train_setting(
     env = setting.env
     learn = setting.episodes(drawn.train)
     validation = None if drawn.validation is None else setting.episodes(drawn.validation)
-    recipe = recipe_of("tether", "inference", passes=passes)
+    recipe = recipe_of("tether", drawn.system.defaults, passes=passes)
 
     def scored(method: str, kind: Kind, lams: Sequence[float]) -> tuple[Training, list[Score]]:
         certificate = certificate_of(kind, env, env.contract(LAMS[0], B, learn.horizon))
@@ -276,7 +282,7 @@ def train_setting(
 
 
 def search(
-    drawn: System,
+    drawn: Plant,
     settings: int,
     trained: int,
     seeds: Sequence[int],

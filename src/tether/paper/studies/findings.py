@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tether.learn.methods import method_of
-from tether.paper.comparison import averages
+from tether.paper.studies.comparison import averages
 
 Results = dict[str, Any]
 Judge = Callable[[Results], "Finding | None"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,17 @@ from rich.table import Table
 
 from tether.core import drawing
 from tether.data.episodes import Episodes
+from tether.learn.plant import load_plant
 from tether.simulate.rollout import rollout
-from tether.systems.carbon.env import Carbon
+from tether.systems.carbon import Carbon, system
 from tether.systems.carbon.synthetic import synthetic_carbon
 
 SERIES = ("demand", "renewables")
+
+
+def real_windows(data: Path) -> Episodes:
+    """The test windows of a folder with the authors' carbon data, or the episodes of a file (.npz) to test on."""
+    return load_plant(system, data, 1, 0, held_out=False).test
 
 
 def hourly(windows: Any) -> Any:

@@ -17,7 +17,7 @@ from tether.exact.grid import Problem, Resolution, prepare
 from tether.exact.mixture import Floats, MixtureSystem
 from tether.exact.optimistic import Learning, Variant
 from tether.exact.playing import play_every_draw
-from tether.paper.theory_tables import NEAR, NEAR_OF_GAIN, LearningRow, SettingRow, TheoryStudy
+from tether.paper.studies.theory_tables import NEAR, NEAR_OF_GAIN, LearningRow, SettingRow, TheoryStudy
 
 
 def theory_study(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ from rich.table import Table
 
 from tether.certificates import LipschitzCertificate
 from tether.core.audit import audit
-from tether.paper.networks import load_authors_network
+from tether.paper.engines import Piece
+from tether.paper.studies.networks import load_authors_network
 from tether.simulate.rollout import rollout
 from tether.systems.carbon.env import Carbon
 from tether.systems.carbon.reader import load_carbon
 
+SYSTEM = "carbon"
+"""The system whose trained networks and data the authors released."""
 TOLERANCE = 0.01
 """Largest difference that counts as the same number."""
 
@@ -54,6 +57,28 @@ def read_published(paper: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{file} is not readable JSON: {error}") from error
     return content
+
+
+def published_pieces(system: str, paper: Path | None, data: Path | None) -> list[Piece]:
+    """What an evaluation computes of the authors' networks: nothing, but for their system and with their data.
+
+    Args:
+        system: Its name.
+        paper: Folder with `published.json` and `networks_b2.npz`, if given.
+        data: Folder with the authors' carbon data, if given.
+    """
+    if system != SYSTEM or paper is None or data is None or not data.is_dir():
+        return []
+
+    def compute(report: Callable[[int, int, str], None]) -> dict[str, Any]:
+        rows = play_published(paper, data, lambda done, total: report(done, total, ""))
+        return {
+            "published": [asdict(row) for row in rows],
+            "rl_network": [asdict(row) for row in play_rl(paper, data)],
+            "idle_regret": list(play_idle(paper, data)),
+        }
+
+    return [Piece("published", compute)]
 
 
 def play_published(
@@ -159,7 +184,7 @@ def play_idle(paper: Path, data: Path, bs: Sequence[float] = (2.0, 6.0)) -> tupl
 
 
 def _idle(observation: Any, key: Any) -> Any:  # noqa: ARG001
-    return 0.0 * observation[0]
+    return 0.0 * Carbon().shown(observation)[1]["demand"]
 
 
 def rl_table(rows: list[Unguarded], printed: dict[str, Any]) -> Table:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tether.core import drawing
-from tether.paper.theory_tables import TheoryStudy
+from tether.paper.studies.theory_tables import TheoryStudy
 
 COLORS: dict[str, str] = {
     "optimistic": drawing.BLUE,

@@ -15,7 +15,7 @@ from typing import Any
 
 from tether.core.files import complete_file
 from tether.learn.methods import METHODS
-from tether.paper.findings import (
+from tether.paper.studies.findings import (
     AFTER,
     Finding,
     Judge,

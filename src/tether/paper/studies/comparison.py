@@ -57,9 +57,8 @@ def compare(studies: Sequence[Results]) -> list[dict[str, Any]]:
         for study in mine:
             here.setdefault(study["data"]["source"], study)
         printed = next((study["paper"] for study in mine if study["paper"]), None)
-        for quantity, paper, ours, why in (
-            _carbon(printed, mine) if system == "carbon" else _inference(printed)
-        ):
+        quantities = {"carbon": _carbon(printed, mine), "inference": _inference(printed)}
+        for quantity, paper, ours, why in quantities.get(system, ()):
             made = {
                 source: ours(here[source]) if source in here else None for source in ("authors", "embedded")
             }
