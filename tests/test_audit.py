@@ -70,6 +70,7 @@ def test_a_small_cost_ties_up_to_the_round_off_of_large_ones_before_it():
     assert np.all(np.any(audit(huge, [[0.5, 0.5], [0.5, 0.5]], contract).violations, axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["the paper's", "slow to forget"])
 def test_two_programs_that_compute_the_same_costs_tie(name):
     env = systems("carbon")[name]

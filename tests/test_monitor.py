@@ -383,6 +383,7 @@ def test_the_audit_tells_from_which_round_on_nothing_is_certified():
             tether.audit(costs, prior, contract, uncertified_from=wrong)
 
 
+@pytest.mark.slow
 def test_a_guarded_environment_reports_the_breach_and_what_is_certified():
     import gymnasium
 
@@ -407,6 +408,7 @@ def test_a_guarded_environment_reports_the_breach_and_what_is_certified():
     assert not low <= last["breach"]["seen"] <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "drift", [each for each in monitoring.DRIFTS if each.share == 0.05], ids=lambda each: each.what
 )
@@ -417,12 +419,14 @@ def test_a_drift_is_flagged_by_the_call_that_brings_the_evidence(drift):
     assert row.violations_monitored == row.violations_certified == 0
 
 
+@pytest.mark.slow
 def test_the_monitor_keeps_a_promise_that_a_large_drift_would_break():
     row = monitoring.drift_row(monitoring.DRIFTS[-1], 1.0, 1.0, episodes=4, seed=0, begins=9)
     assert row.violations > 0.0
     assert row.violations_monitored == 0.0
 
 
+@pytest.mark.slow
 def test_bench_monitor_shows_drifts_false_alarms_and_time(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(monitoring, "DRIFTS", monitoring.DRIFTS[:1])
     code, out, err = run(
@@ -452,6 +456,7 @@ def test_bench_monitor_shows_drifts_false_alarms_and_time(tmp_path, monkeypatch,
     assert "tether: error: --lam must be at least 0" in err
 
 
+@pytest.mark.slow
 def test_a_monitor_that_is_too_strict_raises_alarms_in_the_same_experiment():
     strict = Carbon(efficiency_noise_max=0.1).monitor()
     alarms = monitoring._false_alarms(Carbon(), strict, np.random.default_rng(0), 4, 24, "float64")

@@ -47,6 +47,9 @@ def prepare() -> None:
     )
     settings.load_profile("mutation")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    sys.dont_write_bytecode = (
+        False  # what the first child compiles, tests included, thousands of others only read
+    )
 
 
 def preload(names: Iterable[str]) -> None:
