@@ -367,22 +367,6 @@ def test_a_monitor_that_makes_no_sense_is_refused(make, error, message):
         make()
 
 
-def test_the_audit_tells_from_which_round_on_nothing_is_certified():
-    contract = tether.Contract(lam=0.0, b=1.0, horizon=3)
-    costs, prior = [[1.0, 9.0, 1.0], [9.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [[1.0] * 3] * 3
-    verdict = tether.audit(costs, prior, contract, uncertified_from=[2, 3, 4])
-    np.testing.assert_array_equal(verdict.certified, [[True, False, False], [True, True, False], [True] * 3])
-    assert "not from round 2 to 3 on in 2 of 3 episodes" in str(verdict)
-    assert "violations before that in 1" in str(verdict)
-    assert "certified               in every round" in str(
-        tether.audit(costs, prior, contract, uncertified_from=[4, 4, 4])
-    )
-    assert "certified" not in str(tether.audit(costs, prior, contract))
-    for wrong in ([1, 2], [0, 1, 2], [1.5, 1.0, 1.0]):
-        with pytest.raises(ValueError, match="uncertified_from must hold a round"):
-            tether.audit(costs, prior, contract, uncertified_from=wrong)
-
-
 @pytest.mark.slow
 def test_a_guarded_environment_reports_the_breach_and_what_is_certified():
     import gymnasium
