@@ -75,6 +75,32 @@ def test_without_derivatives_a_boundary_and_constants_are_what_they_are():
         assert ops.fixed((1.0, 2.0)) == (1.0, 2.0)
 
 
+def test_with_derivatives_a_boundary_moves_as_its_equation_says_and_constants_do_not():
+    """Where share^2 slope = room, the share is sqrt(room / slope)."""
+    jax = pytest.importorskip("jax")
+    ops = jax_ops()
+
+    def excess(inputs, share):
+        return share * share * inputs[0] - inputs[1]
+
+    def moved(share, inputs, inside=True, excess=excess):
+        """How the share changes with the slope."""
+        found = jax.jvp(
+            lambda inputs: ops.at_boundary(excess, inputs, share, inside), (inputs,), ((1.0, 0.0),)
+        )
+        assert float(found[0]) == np.float32(share)
+        return float(found[1])
+
+    for share, slope in ((0.5, 2.0), (0.01, 3.0)):
+        assert moved(share, (slope, slope * share**2)) == pytest.approx(-0.5 * share / slope, rel=2e-3)
+    assert moved(0.5, (2.0, 0.5), inside=False) == 0.0
+    assert moved(0.0, (2.0, 0.0)) == 0.0
+    for flat in (lambda inputs, share: inputs[0], lambda inputs, share: inputs[0] - share):
+        assert moved(0.5, (2.0, 0.5), excess=flat) == 0.0
+    assert float(jax.grad(lambda value: value * ops.fixed(value))(3.0)) == 3.0
+    assert int(ops.loop(5, lambda n: n + 1, 0, lambda n: n >= 3)) == 5
+
+
 def test_what_is_computed_with_ends_at_1e100_and_in_single_precision_at_1e15():
     assert (FLOATS.epsilon(0.5), FLOATS.limit(0.5)) == (FLOAT64, 1e100)
     for value, epsilon, limit in (
