@@ -61,7 +61,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/certificates/share.py": ("tests/certificates/test_share.py",),
     "src/tether/certificates/systems.py": ("tests/certificates/test_structured.py",),
     "src/tether/certificates/cooling.py": ("tests/certificates/test_cooling_structure.py",),
-    "src/tether/certificates/shadowing.py": ("tests/certificates/test_shadowing.py",),
+    "src/tether/certificates/shadowing.py": ("tests/certificates/test_shadowing_numbers.py",),
 }
 """The files that are mutated, and where the tests are that must notice, beside a file's own doctests."""
 Key = tuple[str, str, str, str, int]
