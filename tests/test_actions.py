@@ -75,6 +75,7 @@ def test_an_action_at_a_bound_is_inside_and_one_beyond_any_of_them_is_not():
 
 
 def test_an_action_is_given_back_in_the_priors_shape_and_as_a_copy():
+    assert type(Actions(None, None).given(0.5)) is float
     assert Actions(None, None).given(0.5) == 0.5
     single = Actions([0.0], None).given(0.5)
     assert isinstance(single, np.ndarray)

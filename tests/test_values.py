@@ -197,3 +197,4 @@ def test_what_goes_through_json_comes_back_as_nested_tuples():
     assert _values.to_json([{1.0}, Hostile()]) == ["{1.0}", "<Hostile>"]
     assert _values.from_json(np.array([[1.0, math.inf]])) == ((1.0, math.inf),)
     assert _values.from_json(np.float32(0.5)) == 0.5
+    assert _values.from_json((1.0, [2.0], {3.0})) == (1.0, (2.0,), {3.0})
