@@ -59,7 +59,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/certificates/structure.py": ("tests/certificates/test_structure.py",),
     "src/tether/certificates/structured.py": ("tests/certificates/test_structured_numbers.py",),
     "src/tether/certificates/share.py": ("tests/certificates/test_share.py",),
-    "src/tether/certificates/systems.py": ("tests/certificates/test_structured.py",),
+    "src/tether/certificates/systems.py": ("tests/certificates/test_systems_numbers.py",),
     "src/tether/certificates/cooling.py": ("tests/certificates/test_cooling_structure.py",),
     "src/tether/certificates/shadowing.py": ("tests/certificates/test_shadowing_numbers.py",),
 }
