@@ -60,7 +60,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/certificates/structured.py": ("tests/certificates/test_structured_numbers.py",),
     "src/tether/certificates/share.py": ("tests/certificates/test_share.py",),
     "src/tether/certificates/systems.py": ("tests/certificates/test_systems_numbers.py",),
-    "src/tether/certificates/cooling.py": ("tests/certificates/test_cooling_structure.py",),
+    "src/tether/certificates/cooling.py": ("tests/certificates/test_cooling_numbers.py",),
     "src/tether/certificates/shadowing.py": ("tests/certificates/test_shadowing_numbers.py",),
 }
 """The files that are mutated, and where the tests are that must notice, beside a file's own doctests."""
