@@ -56,8 +56,8 @@ class Actions:
         self.low, self.high = _bound("low", low, -math.inf), _bound("high", high, math.inf)
         if not np.all(self.low <= self.high):
             raise ValueError(f"low must not exceed high, got low={low!r}, high={high!r}")
-        # That of None is (), as that of a number.
-        self.shape: tuple[int, ...] | None = np.broadcast_shapes(np.shape(low), np.shape(high)) or None
+        shapes = (np.asarray(bound).shape for bound in (low, high))  # () of None, as of a number
+        self.shape: tuple[int, ...] | None = np.broadcast_shapes(*shapes) or None
 
     def usable(self, value: Any) -> Any:
         """`value` as a finite action, a copy; None if it is no such thing. The prior has been asked before."""
