@@ -195,6 +195,8 @@ def test_carbon_at_the_cap_any_noise_may_have_been_hidden():
 def test_carbon_reads_admits_and_agrees_with_what_its_plant_is():
     structure = CARBON["the paper's"]
     assert (structure.low, structure.high, structure.scale) == (0.0, math.inf, 43.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        structure.efficiency = 1.0
     assert structure.start(0.0) == (0.0, 0.0)
     assert structure.read([4.0, 3.0, 2.0, 1.0]) == (1.0, 4.0)
     for seen, possible in (
@@ -315,6 +317,8 @@ def test_inference_a_shortfall_that_was_seen_uses_a_gap_up(name):
 def test_inference_reads_admits_and_agrees_with_what_its_plant_is():
     structure = INFERENCE["plain"]
     assert (structure.low, structure.high, structure.scale) == (0.0, 6.0, 36.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        structure.slack = 0.0
     assert structure.start(0.5) == (0.5,)
     assert structure.read([4.0, 3.0, 2.0, 1.0]) == (1.0, 4.0, 3.0)
     for seen, possible in (
