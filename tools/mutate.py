@@ -391,21 +391,19 @@ def _judged(
             for each, ended in _quickly(mine, subject, baseline, processes, times[file])
         ]
         console.print(f"{file}: {len(mine)} mutants, {_counted(found)} so far at once")
-    done = {each.mutant.key for each in found}
+    done, everything = {each.mutant.key for each in found}, len(drawn)
     drawn = [each for each in drawn if each.key not in done]
     columns = TextColumn("mutants"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     # Refreshed by hand: a thread of its own could hold a lock at a fork.
     with Progress(
         *columns, TextColumn("{task.description}"), console=console, transient=True, auto_refresh=False
     ) as progress:
-        shown = progress.add_task("", total=len(drawn))
+        shown = progress.add_task("", total=everything, completed=len(found))
         for mutant, ended in children(drawn, work, processes, patience):
             found.append(Judged(mutant, *_verdict(ended, entries.get(mutant.key)), ended.seconds))
             progress.update(shown, advance=1, description=_counted(found), refresh=True)
-            if len(found) == 20 < len(drawn):
-                console.print(_estimate(found, len(drawn), processes))
             if len(found) % 100 == 0 and not console.is_terminal:  # a log has no bar
-                console.print(f"{len(found)} of {len(drawn)}: {_counted(found)}")
+                console.print(f"{len(found)} of {everything}: {_counted(found)}")
     return sorted(found, key=lambda each: (each.mutant.file, each.mutant.lines, each.mutant.key))
 
 
