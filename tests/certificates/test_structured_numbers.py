@@ -11,7 +11,7 @@ import pytest
 
 from tether import Contract
 from tether.certificates import Bounds, Box, Outcome, Structure, Structured
-from tether.certificates.structured import Opened, StructuredState, Taken, _on_the_way
+from tether.certificates.structured import Opened, StructuredState, Taken, _either, _on_the_way
 from tether.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
 CONTRACT = Contract(lam=2.0, b=3.0, horizon=5, cost_floor=1.0)
@@ -339,6 +339,7 @@ def test_a_vector_goes_the_same_share_of_the_way_in_every_entry():
     np.testing.assert_array_equal(made.backup_action(opened, prior, BOX, NUMPY), prior)
     resting = opened._replace(backup=1.0)
     np.testing.assert_array_equal(made.backup_action(resting, prior, BOX, NUMPY), [-1.0, -2.0])
+    assert isinstance(made.backup_action(resting, prior, BOX, NUMPY), np.ndarray)
     free = certificate(system=Pair(largest=math.inf, carried=0.0))
     far = free.choose(
         opened._replace(slack=1e9), np.array([1e60, -3.0]), prior, Box(-math.inf, math.inf, "l1"), NUMPY
@@ -570,3 +571,42 @@ def test_nothing_is_searched_farther_away_than_ten_thousand_times_the_starts_siz
         assert rows == pytest.approx(0.75, rel=1e-12)
     many = certificate()._farthest(np.array([2.0, -2.0]), np.array([2.0 - 4e4, -3.0]), NUMPY)
     np.testing.assert_allclose(many, [0.75, 1.0], rtol=1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Second(Pair):
+    """Only the second entry costs anything."""
+
+    def bounds(self, now, action, plan, ops):
+        return Plain.bounds(self, now._replace(prior=now.prior[1]), action[1], plan, ops)
+
+
+def test_one_entry_that_is_not_a_number_is_enough_to_stay_at_the_start():
+    made = certificate(system=Second())
+    opened = made.open(state(), [2.0], FLOATS)._replace(slack=5.0)
+    for wish, expected in (([3.0, 4.0], [3.0, 4.0]), ([math.nan, 4.0], [1.0, 2.0])):
+        choice = made.choose(opened, np.array(wish), np.array([1.0, 2.0]), BOX, NUMPY)
+        np.testing.assert_array_equal(choice.action, expected)
+
+
+@dataclasses.dataclass(frozen=True)
+class Alone(Plain):
+    """The prior is its only backup."""
+
+    backups = ()
+
+
+def test_without_further_backups_the_search_begins_at_the_prior():
+    made = certificate(system=Alone())
+    opened = made.open(state(), [2.0], FLOATS)
+    for slack, expected in ((5.0, 3.0), (-20.0, 2.0)):
+        choice = made.choose(opened._replace(slack=slack), 3.0, 2.0, BOX, FLOATS)
+        assert (choice.action, choice.breached) == (expected, False)
+
+
+def test_of_two_lists_of_entries_one_is_taken_entry_by_entry():
+    for ops in (FLOATS, NUMPY):
+        for condition, expected in ((True, [1.0, 2.0]), (False, [3.0, 4.0])):
+            taken = _either(condition, [1.0, 2.0], [3.0, 4.0], ops)
+            assert isinstance(taken, list)
+            assert taken == expected
