@@ -190,7 +190,8 @@ def run_items(items: Iterable[Any], watch: _Watch, limit: float) -> list[str]:
 
 def functions_of(paths: Iterable[str]) -> dict[tuple[str, str, int], list[types.FunctionType]]:
     """All functions of these files that there are, by path, qualified name and first line."""
-    wanted, found = frozenset(paths), {}
+    wanted = frozenset(paths)
+    found: dict[tuple[str, str, int], list[types.FunctionType]] = {}
     for each in gc.get_objects():
         if type(each) is types.FunctionType and each.__code__.co_filename in wanted:
             found.setdefault(_place(each.__code__), []).append(each)
