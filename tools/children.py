@@ -63,11 +63,15 @@ def preload(names: Iterable[str]) -> None:
                 importlib.import_module(name)
             except Exception:  # some can only be imported by the package that they belong to
                 continue
-    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", bool)
-    if started():
+    if jax_has_started():
         raise RuntimeError("a package used JAX while it was imported, and a fork would inherit its locks")
     gc.collect()
     gc.freeze()  # no child goes through, and so copies, all that was imported
+
+
+def jax_has_started() -> bool:
+    """Whether JAX has computed anything, so that a fork would inherit its locks."""
+    return bool(getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", bool)())
 
 
 class Changed(importlib.machinery.SourceFileLoader):
