@@ -231,7 +231,7 @@ def test_a_bound_beyond_float64_is_an_error_and_not_kept(prior, contract, at):
     "costs",
     [
         np.ones((2, 3), np.float16),
-        jnp.ones((2, 3), jnp.bfloat16),
+        np.ones((2, 3), jnp.bfloat16),
         np.ones((2, 3), bool),
         np.ones((2, 3), complex),
         np.ones((2, 3), object),

@@ -175,6 +175,8 @@ def test_operations_of_another_kind_are_used_and_their_values_are_left_alone():
     seen, ops = np.array(SEEN), Others()
     opened = shadowing().open(state(), seen, ops)
     assert opened.observation is seen
+    priors = Shadow(Level(np.array([4.0, 5.0]), np.array([3.0, 5.0])), True)
+    np.testing.assert_array_equal(shadowing().open(state(shadow=priors), SEEN, NUMPY).gaps[0], [2.0, 1.0])
     ops.used.clear()
     shadowing().update(state(), watched(), Outcome(paid(), revealed=revealed(), epsilon=EPSILON), ops)
     assert "all" in ops.used
@@ -204,6 +206,7 @@ def test_if_nothing_is_revealed_the_structures_floor_counts_and_the_prior_is_los
     assert after.shadow.state.level == 4.0
     flags = watched()._replace(shadow=Shadow(watched().shadow.state, np.array([True, False])))
     many = shadowing().update(state(), flags, Outcome(np.array([5.0, 6.0])), NUMPY)
+    assert np.shape(many.shadow.known) == (2,)
     np.testing.assert_array_equal(many.shadow.known, [False, False])
 
 
