@@ -368,22 +368,7 @@ def test_a_monitor_that_makes_no_sense_is_refused(make, error, message):
         make()
 
 
-def test_the_audit_tells_from_which_round_on_nothing_is_certified():
-    contract = tether.Contract(lam=0.0, b=1.0, horizon=3)
-    costs, prior = [[1.0, 9.0, 1.0], [9.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [[1.0] * 3] * 3
-    verdict = tether.audit(costs, prior, contract, uncertified_from=[2, 3, 4])
-    np.testing.assert_array_equal(verdict.certified, [[True, False, False], [True, True, False], [True] * 3])
-    assert "not from round 2 to 3 on in 2 of 3 episodes" in str(verdict)
-    assert "violations before that in 1" in str(verdict)
-    assert "certified               in every round" in str(
-        tether.audit(costs, prior, contract, uncertified_from=[4, 4, 4])
-    )
-    assert "certified" not in str(tether.audit(costs, prior, contract))
-    for wrong in ([1, 2], [0, 1, 2], [1.5, 1.0, 1.0]):
-        with pytest.raises(ValueError, match="uncertified_from must hold a round"):
-            tether.audit(costs, prior, contract, uncertified_from=wrong)
-
-
+@pytest.mark.slow
 def test_a_guarded_environment_reports_the_breach_and_what_is_certified():
     import gymnasium
 
@@ -408,6 +393,7 @@ def test_a_guarded_environment_reports_the_breach_and_what_is_certified():
     assert not low <= last["breach"]["seen"] <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "drift", [each for each in monitoring.drifts() if each.share == 0.05], ids=lambda each: each.what
 )
@@ -418,12 +404,14 @@ def test_a_drift_is_flagged_by_the_call_that_brings_the_evidence(drift):
     assert row.violations_monitored == row.violations_certified == 0
 
 
+@pytest.mark.slow
 def test_the_monitor_keeps_a_promise_that_a_large_drift_would_break():
     row = monitoring.drift_row(monitoring.drifts()[-1], 1.0, 1.0, episodes=4, seed=0, begins=9)
     assert row.violations > 0.0
     assert row.violations_monitored == 0.0
 
 
+@pytest.mark.slow
 def test_bench_monitor_shows_drifts_false_alarms_and_time(tmp_path, monkeypatch, capsys):
     first = monitoring.drifts()[:1]
     monkeypatch.setattr(monitoring, "drifts", lambda: first)
@@ -454,6 +442,7 @@ def test_bench_monitor_shows_drifts_false_alarms_and_time(tmp_path, monkeypatch,
     assert "tether: error: --lam must be at least 0" in err
 
 
+@pytest.mark.slow
 def test_a_monitor_that_is_too_strict_raises_alarms_in_the_same_experiment():
     strict = Carbon(efficiency_noise_max=0.1).monitor()
     alarms = monitoring.false_alarms(Carbon(), strict, np.random.default_rng(0), 4, 24, "float64")

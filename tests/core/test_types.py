@@ -18,7 +18,7 @@ from structures import hostile_draws
 from tether import Guard
 from tether.assure.attack import Hostile, plants
 from tether.certificates import Shadowing, Structured
-from tether.core.ops import FLOAT32, FLOAT64, coarsest, round_off
+from tether.core.ops import FLOAT32, FLOAT64, round_off
 from tether.systems import registry
 
 RULES = ("paper", "released", "tight")
@@ -209,27 +209,6 @@ def test_without_the_guard_these_scripts_break_the_promise():
         prior = tether.rollout(env, env.prior, episodes, record="outcomes")
         free = tether.rollout(env, policy, episodes, record="outcomes")
         assert tether.audit(free, prior, env.contract(2.0, 2.0, len(env.gains))).violation_rate > 0.5
-
-
-def test_the_round_off_of_a_value_is_that_of_its_coarsest_part():
-    half, single = float(np.finfo(np.float16).eps), FLOAT32
-    for value, expected in (
-        (1.0, FLOAT64),
-        (7, FLOAT64),
-        (None, FLOAT64),
-        ("text", FLOAT64),
-        (np.int8(3), FLOAT64),
-        (np.ones(3, bool), FLOAT64),
-        (np.float32(1.0), single),
-        (np.ones(3, np.float16), half),
-        ([1.0, np.float32(1.0)], single),
-        ((1.0, (2.0, [np.float16(1.0)])), half),
-        ({"a": 1.0, "b": {"c": np.ones(2, np.float32)}}, single),
-        (np.array([np.float16(1.0), None], dtype=object), half),
-        ([], FLOAT64),
-        ({}, FLOAT64),
-    ):
-        assert coarsest(value) == expected, value
 
 
 def test_types_that_numpy_does_not_know_count_as_the_coarsest_of_their_size():

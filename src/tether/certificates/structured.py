@@ -403,8 +403,7 @@ class Structured:
             return now.prior
         bounds = self._all(now, now.prior, plans, ops)
         excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
-        safe = ops.logical_or(opened.backup == 0.0, excess <= 0.0)
-        return _either(safe, now.prior, self._carried(opened, now, ops), ops)
+        return _either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
 
     def _take(
         self,
@@ -418,13 +417,12 @@ class Structured:
     ) -> tuple[Taken, Number]:
         """(what `update` needs, how far below its bound J_h stays); the backup is the first for which (**) holds."""
         bounds = self._all(now, action, plans, ops)
-        backup, checked = opened.backup, share < 0.0
+        # What was moved must be checked; what was not moved is what the carried backup plays, or checked as well.
+        backup, kept = opened.backup, share <= 0.0
         for plan, each in reversed(list(zip(plans, bounds, strict=True))):
             safe = self._excess(opened, each, ops, part=0.5) <= 0.0
             backup = ops.where(safe, 0.0 * share + plan, backup)
-            checked = ops.logical_or(checked, safe)
-        # What was moved was checked; what was not moved is what the carried backup plays, or checked as well.
-        kept = ops.logical_or(checked, share <= 0.0)
+            kept = ops.logical_or(kept, safe)
         breached = ops.logical_or(breached, ops.logical_not(kept))
         first = bounds[0]
         margin = opened.slack + self.contract.b - first.totals[0]

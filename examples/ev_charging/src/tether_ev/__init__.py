@@ -34,6 +34,12 @@ system = System(
         "many walk-ins": lambda: EV(walk_in_max=3.0, efficiency_min=0.5, booked_evening=2.5),
     },
     defaults=Defaults(lams=(0.0, 0.5, 1.0, 2.0), quick_lams=(0.5, 1.0), bs=(1.0,), train_episodes=2000),
+    axes={
+        "booked": "energy, 100 kWh",
+        "solar": "energy, 100 kWh",
+        "action": "energy, 100 kWh",
+        "price": "price, 0.10 EUR/kWh",
+    },
     drifts=(Drift("efficiency", "efficiency"), Drift("cost", None)),
     observation_bounds=_observation_bounds,
 )
