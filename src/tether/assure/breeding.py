@@ -97,7 +97,7 @@ class Breeder:
         )
 
     def children(self, parents: Trials, count: int) -> Trials:
-        """Children of the parents: two spliced in time, moved in time, with some values drawn anew or nudged."""
+        """Children of the parents: two spliced in time, moved in time, with some values drawn again or nudged."""
         rng, new = self.rng, self.fresh(count)
         first, second = (parents.take(rng.integers(len(parents), size=count)) for _ in range(2))
         cut = np.where(rng.random(count) < 0.5, rng.integers(self.horizon, size=count), self.horizon)
@@ -105,7 +105,7 @@ class Breeder:
         rounds = np.arange(self.horizon)
         late = rounds >= cut[:, None]
         place = np.clip(rounds - shift[:, None], 0, self.horizon - 1)
-        anew = rng.choice([0.0, 0.02, 0.1, 0.3], size=count)
+        redrawn = rng.choice([0.0, 0.02, 0.1, 0.3], size=count)
         nudged = rng.choice([0.0, 0.1, 0.5], size=count)
         far = 10.0 ** rng.uniform(-4.0, 0.0, size=count)
 
@@ -117,7 +117,7 @@ class Breeder:
             moved = inherited + far[:, None][there] * width * rng.uniform(-1.0, 1.0, size=mine.shape)
             moved = np.clip(moved, low, high)
             inherited = np.where(rng.random(mine.shape) < nudged[:, None][there], moved, inherited)
-            return np.where(rng.random(mine.shape) < anew[:, None][there], fresh, inherited)
+            return np.where(rng.random(mine.shape) < redrawn[:, None][there], fresh, inherited)
 
         series = {}
         for name, each in self.ranges.items():

@@ -50,7 +50,7 @@ class Situation(NamedTuple):
     """Where bounds are compared: a round in which the action is not yet played."""
 
     own: PlantState
-    """State of the own plant."""
+    """State of the guarded plant."""
     prior: PlantState
     """State of the plant that the prior has had from the start."""
     gaps: Numbers

@@ -2,7 +2,7 @@
 
 Each constant is scaled alone, then `immediate`, `carried` and rho together; the system stays as it is. Too large must
 keep the promise and cost reward. Too small may break it, and does where the constants are tight. Hostile learners play
-on everyday draws, and on hostile ones: every series at an end of its range, in each round anew or all day long.
+on everyday draws, and on hostile ones: every series at an end of its range, drawn in each round or held all day.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def hostile_draws(env: Env, everyday: Episodes, seed: int) -> Episodes:
     """Episodes whose values are at the ends of the ranges that `tether.verify` searches.
 
     For each entry of a series and each episode: at the lower end all day long, at the upper one, or at either, in each
-    round anew; a third of the episodes each. What has no range because no cost depends on it stays as it was.
+    round; a third of the episodes each. What has no range because no cost depends on it stays as it was.
     """
     system = as_simulator(env)
     assert isinstance(system, EnvSimulator)

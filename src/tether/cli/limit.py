@@ -308,7 +308,7 @@ def _plan(
     policy = PlanningPolicy(env, guide, train)
     rewards, costs = [], []
     for first in range(0, len(episodes), PLANNED_AT_ONCE):
-        # The last ones are played several times where there are too few, so that nothing is compiled anew.
+        # The last ones are played several times where there are too few, so that nothing is compiled again.
         at_once = np.minimum(np.arange(first, first + PLANNED_AT_ONCE), len(episodes) - 1)
         run = rollout(env, policy, episodes[at_once], guide, record="outcomes")
         rewards.append(run.rewards)

@@ -42,7 +42,7 @@ class InferenceStructure(Structure):
     played on no excess is above 0, and T_n <= T_0 for every n: no larger safe set is possible. It needs low <= 0.
 
     *The prior as backup*, where something has to run. The prior's own shortfall, on whatever charge x+ >= 0, is at
-    most Z = s + (1 - w/v) (M - s) in any round (s cut to M). Under the prior the own one is no larger than that
+    most Z = s + (1 - w/v) (M - s) in any round (s cut to M). Under the prior the guarded one is no larger than that
     either, as its charge is not negative. So later rounds have c - c+ = (z - z+)(z + z+) <= 2 Z (z - z+), and the z -
     z+ of all of them add up to at most the gap that is left, W less what this round has used; F with u = z - z+ in
     this round adds up with that to at most T_0 + 2 Z W for any lam >= 0.
