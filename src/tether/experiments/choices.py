@@ -378,7 +378,8 @@ def _random_text(random: Sequence[RandomNetwork]) -> str:
         parts.append(f"{least:.1f} to {largest:.1f} for {scale:g}")
     return (
         f"With a ReLU output and Gaussian weights the regret is a matter of their standard deviation: "
-        f"{', '.join(parts)}, counted from the released evaluation's reward of RL, over {len(random) // len(parts)} seeds each"
+        f"{', '.join(parts)}, counted from the released evaluation's reward of RL, over "
+        f"{len(random) // len(parts)} seeds each"
     )
 
 
