@@ -46,7 +46,7 @@ class CarbonStructure(Structure):
     = d begins at m_0, and the edge m = nu ends there.
 
     *The backup* `clear` spends (x + mu) / (eta - nu), which leaves no backlog whatever the noise is. From the round in
-    which it is played on the guarded plant's cost is phi(0) = 1 and an excess at most 1 - (1 + lam) = -lam <= 0. So with it T_n <=
+    which it is played on the cost is phi(0) = 1 and an excess at most 1 - (1 + lam) = -lam <= 0. So with it T_n <=
     T_0 = max F for every n: nothing but this round counts, and no larger safe set is possible. It needs that much
     energy: (X + M) / (eta - nu) <= high for the largest backlog X that this round can leave; if not, it has no bound
     (infinite).
@@ -70,7 +70,7 @@ class CarbonStructure(Structure):
 
     (A) kappa >= 0, or x >= x+: y and G are largest for n2 = 0 and x - x+ = e+, X(m) = q - (eta - m) a and D(m) =
     (m/eta) e+ + (eta - m) s, where D(m) <= X(m) because e+ <= x. A_n = max over m of total_n(X(m), D(m)), a product
-    of two functions linear in m: at an end or at the vertex. Where D < 0 the guarded cost is the smaller one and nothing is
+    of two functions linear in m: at an end or at the vertex. Where D < 0 the guarded cost is less and nothing is
     counted; where D >= 0, X >= 0 too and the second factor is positive.
 
     (B) kappa < 0 and x < x+, possible if e- > 0; then m < d eta. y <= X_B, the largest of (m/eta) mu + (eta - m) s over

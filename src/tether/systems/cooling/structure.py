@@ -48,7 +48,7 @@ class CoolingStructure(Structure):
 
     The first term is convex in v, and m_i is linear but where it begins to rise (its two parts are never positive at
     once), so the largest value is at v_low, at 1, or where L_i(v) = setpoint + band or U_i(v) = setpoint - band. With
-    lam = 0 this is t_0 >= c - c+. It is negative where the guarded rooms are better off whatever happens; so even with lam
+    lam = 0 this is t_0 >= c - c+. It is negative where the guarded rooms are better off in any case; so even with lam
     = b = 0 what is certain to be no worse than the prior may be played.
 
     *Later*, under the prior, u and l after n more rounds are at most A^n [u']^+ and A^n [l']^+. A room is not above and
