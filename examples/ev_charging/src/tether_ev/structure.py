@@ -35,10 +35,10 @@ class EVStructure(Structure):
         L = min(x_max, [(1 - d_max) x + m - a]^+)  and  U = min(x_max, [(1 - d_min) x + m + w_max - v_min a]^+).
 
     *What a gap costs in a round.* Let the guarded queue after it be x in [L, U] and the prior's at least x - g. The
-    excess is at most F(x) - lam, F(x) = x^2 - (1 + lam) ([x - g]^+)^2. F grows up to x = g and is a parabola that bends down
-    from there on, with its vertex at (1 + lam) g / lam: its maximum is at clip((1 + lam) g / lam, L, U). That maximum
-    grows with g and U. *The longer the prior's own queue, the more lam pays for the gap*: whatever the arrivals, a gap
-    costs at most (1 + lam) / lam g^2 in a round.
+    excess is at most F(x) - lam, F(x) = x^2 - (1 + lam) ([x - g]^+)^2. F grows up to x = g and is a parabola that bends
+    down from there on, with its vertex at (1 + lam) g / lam: its maximum is at clip((1 + lam) g / lam, L, U). That
+    maximum grows with g and U. *The longer the prior's own queue, the more lam pays for the gap*: whatever
+    the arrivals, a gap costs at most (1 + lam) / lam g^2 in a round.
 
     *Gaps revive.* A gap that costs nothing by day costs much in the evening, when cars come faster than the
     transformer can serve them. So later rounds, under the prior, are looked at one by one with what can arrive at

@@ -15,21 +15,26 @@ from typing import Any
 
 from tether.core.files import complete_file
 from tether.learn.methods import METHODS
-from tether.paper.studies.findings import (
+from tether.paper.studies.curves import (
     AFTER,
+    all_fall,
+    exploring,
+    freer_is_lower,
+    prior_highest,
+    rl_ends_lowest,
+    tighter_is_faster,
+)
+from tether.paper.studies.findings import (
     Finding,
     Judge,
     Results,
-    all_fall,
     authors_networks,
     average_kept,
     crl_above_rl,
     crl_rises,
     ends,
     explained,
-    exploring,
     falls,
-    freer_is_lower,
     hostile_kept,
     lam_frees,
     never,
@@ -37,13 +42,10 @@ from tether.paper.studies.findings import (
     ours_beside,
     percents,
     printed_number,
-    prior_highest,
     prior_regret,
     random_range,
     rl_cost,
-    rl_ends_lowest,
     scores_of,
-    tighter_is_faster,
     trained_aware,
     within_bound,
 )
@@ -258,9 +260,9 @@ def _carbon_regrets() -> list[Claim]:
     ]
 
 
-def _carbon_costs() -> list[Claim]:
-    """Figures 1(c) and 2, and the numbers in their text."""
-    claim, guarded = _claims_of("carbon"), [method.name for method in METHODS if method.guarded]
+def _carbon_cost_numbers() -> list[Claim]:
+    """The numbers in the text of figure 2: CRL's violation rates (2), the prior's costs (2), RL's costs (2)."""
+    claim = _claims_of("carbon")
     rates = [
         claim(
             "Fig. 2, text",
@@ -301,6 +303,13 @@ def _carbon_costs() -> list[Claim]:
             ("a", "worst", "worst_cost", "rl_worst_cost", "rl worst cost"),
         )
     ]
+    return [*rates, *prior, *rl]
+
+
+def _carbon_costs() -> list[Claim]:
+    """Figures 1(c) and 2, and the numbers in their text."""
+    claim, guarded = _claims_of("carbon"), [method.name for method in METHODS if method.guarded]
+    numbers = _carbon_cost_numbers()
     return [
         claim("Fig. 1c", "RL violates more as lam falls", falls("violation_rate", "rl", "lam")),
         claim("Fig. 1c", "RL violates more as b falls", falls("violation_rate", "rl", "b")),
@@ -312,7 +321,7 @@ def _carbon_costs() -> list[Claim]:
         ),
         claim("Fig. 1c", "ACD methods never violate on test", never("scores"), "0"),
         claim("Sec. 4", "ACD methods never violate while learning", never("exploration"), "0"),
-        *rates,
+        *numbers[:2],
         claim(
             "Fig. 2, text",
             "CRL violates more at lam = 6 than at lam = 2",
@@ -320,8 +329,7 @@ def _carbon_costs() -> list[Claim]:
             differs="with B = H b it hardly changes.",
             shown_by="crl budget, lam = 6",
         ),
-        *prior,
-        *rl,
+        *numbers[2:],
         claim("Fig. 2a, text", "ACD never violates, whatever network is behind it", hostile_kept, "0"),
         claim("Fig. 2a", "ACD methods keep the worst-case bound", within_bound(guarded, True, "worst_cost")),
         claim("Fig. 2a", "CRL breaks the worst-case bound", within_bound(("crl",), False, "worst_cost")),
