@@ -300,7 +300,7 @@ def ours_beside(method: str, key: str, field: str = "reward") -> Judge:
     """Our own training beside a column of the authors' evaluation, at b = 2: offline, with their rule if there is."""
 
     def judge(results: Results) -> Finding | None:
-        if not results["paper"]:
+        if not results["paper"] or results["data"]["source"] != "authors":
             return None
         gaps, shares, spreads = [], [], []
         for lam, theirs in zip(results["paper"]["lambda"], results["paper"][key], strict=True):
