@@ -57,6 +57,15 @@ def test_the_radius_keeps_the_documented_share_of_all_sums_in_reserve(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_a_slack_of_subnormal_size_is_held_back(rule):
+    """Sums of such numbers are off by more than their relative round-off: one over the limit is kept in any case."""
+    made = certificate(rule, Contract(0.0, 0.0, 1), Sensitivity(10.0, 0.0, geometric(0.5)))
+    for slack, left in ((3.0 / LIMIT, 2.0 / LIMIT), (1.0 / LIMIT, 0.0), (5e-324, 0.0)):
+        state = LipschitzState(0.0, slack, slack, 0.0, 0.0, False)
+        assert made.radius(state, FLOATS) == pytest.approx(left / 10.0, rel=1e-6, abs=0.0)
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_where_round_off_is_as_large_as_the_sums_nothing_is_left(rule):
     made = certificate(rule)
     state = LipschitzState(1.0, 50.0, 50.0, 0.0, 0.0, False)

@@ -136,7 +136,7 @@ class Recorded:
         return share
 
 
-@pytest.mark.parametrize(("root", "inside"), [(2.0, False), (0.5, True), (-1.0, False)])
+@pytest.mark.parametrize(("root", "inside"), [(2.0, False), (0.5, True), (0.98, True), (-1.0, False)])
 def test_only_a_share_between_the_ends_has_the_slope_of_the_boundary(root, inside):
     """And the search itself is left out of the derivative."""
     ops, seen = Recorded(), set()

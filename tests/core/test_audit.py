@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -39,6 +40,13 @@ def test_a_kept_promise_says_so():
     assert "KEPT in every round" in str(verdict)
     np.testing.assert_array_equal(verdict.cumulative_costs, np.cumsum(PRIOR, axis=1))
     np.testing.assert_array_equal(verdict.bounds, 2.0 * np.cumsum(PRIOR, axis=1) + [0.5, 1.0, 1.5])
+
+
+def test_a_verdict_cannot_be_changed():
+    verdict = audit([[9.0, 0.0, 0.0]], PRIOR[:1], CONTRACT)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        verdict.bounds = np.full((1, 3), 99.0)
+    assert not verdict.holds
 
 
 def test_the_text_names_the_first_breach():

@@ -124,3 +124,18 @@ def test_counts_are_of_reasons_that_there_are():
         saved.counts({"safe": -1})
     with pytest.raises(ValueError, match="luck"):
         saved.counts({"luck": 1})
+
+
+def test_a_certificate_is_made_by_the_package_that_names_its_kind_and_no_other_kind_is(monkeypatch):
+    class Maker:
+        def load(self):
+            return lambda description: ("made of", description)
+
+    def entry_points(*, group, name):
+        return [Maker()] if (group, name) == ("tether.certificates", "known") else []
+
+    monkeypatch.setattr(saved.metadata, "entry_points", entry_points)
+    description = {"kind": "known", "numbers": [1.0]}
+    assert saved.certificate_from_dict(description) == ("made of", description)
+    with pytest.raises(ValueError, match=r"a certificate \(my own\) of your own must be given as it is"):
+        saved.certificate_from_dict({"kind": "my own"})
