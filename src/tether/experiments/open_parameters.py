@@ -16,6 +16,7 @@ import numpy as np
 
 from tether.data import Episodes
 from tether.envs import Inference
+from tether.experiments.findings import SMALL
 from tether.experiments.learners import Kind, System, certificate_of, recipe_of
 from tether.learn.rollout import rollout
 from tether.learn.train import Method, Score, Training, evaluate, train
@@ -199,17 +200,23 @@ class Trained:
     violation_rate: float
     """Largest of ACRL's."""
 
-    def claims(self) -> dict[str, bool]:
-        """What the paper reports of this system, and whether it holds for the mean over the seeds."""
+    def claims(self, share: float = SMALL) -> dict[str, bool]:
+        """What the paper reports of this system, and whether it holds for the mean over the seeds.
+
+        Args:
+            share: Differences of regret count from this share of Carbon-B's regret on, as in the table of claims; 0 to
+                go by the sign alone.
+        """
         prior, crl, acrl, freer = (
             float(np.mean(each)) for each in (self.prior, self.crl, self.acrl, self.acrl_freer)
         )
+        least = share * prior
         return {
             "Carbon-B about 51.4": abs(prior / PRINTED_REGRET - 1.0) <= TOLERANCE,
-            "CRL above RL": crl > 0.0,
-            "CRL below ACRL": crl < acrl,
-            "lam 7 below 5": freer < acrl,
-            "ACRL below Carbon-B": acrl < prior,
+            "CRL above RL": crl > least,
+            "CRL below ACRL": acrl - crl > least,
+            "lam 7 below 5": acrl - freer > least,
+            "ACRL below Carbon-B": prior - acrl > least,
             "regret falls": min(self.learned) > 0.0,
             "no violation": self.violation_rate == 0.0,
         }
@@ -325,10 +332,12 @@ def evidence(settings: int, passed: Sequence[Screened], found: Sequence[Trained]
     if not found:
         return []
     whole = [each for each in found if all(each.claims().values())]
+    signs = sum(all(each.claims(0.0).values()) for each in found)
     searched = (
         f"Of {settings} random values of the open parameters {len(passed)} pass a screening; of {len(found)} trainings "
         f"at {len({each.setting for each in found})} of them, with Lipschitz rule or structured certificate, all "
-        f"of the paper's claims hold in {len(whole)}"
+        f"of the paper's claims hold in {len(whole)} by more than {SMALL:.1%} of Carbon-B's regret, in {signs} by the "
+        "sign alone"
     )
 
     def held(claim: str) -> str:
