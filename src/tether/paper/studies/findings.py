@@ -21,7 +21,7 @@ NEAR = 0.02
 NEAR_OF_GAIN = 0.05
 """... and a reward: the difference as a share of the gain over the prior, of which 2 % of the reward may be most."""
 SMALL = 0.005
-"""Differences of regret below this share of the prior's regret count as none: the seeds' noise is of that size."""
+"""Differences of regret below this share of the prior's regret count as none: no figure shows them."""
 
 
 class Finding(NamedTuple):
