@@ -356,3 +356,17 @@ def test_an_environment_must_show_and_hide_something():
         Shadowing(CONTRACT, Known(), open_)
     with pytest.raises(TypeError, match="contract must be"):
         Shadowing("2, 3", Known(), Tank())
+
+
+def test_a_system_whose_observation_does_not_show_what_a_replay_needs_is_refused():
+    class Dark(Tank):
+        series: ClassVar = ("demand", "wind", "leak", "rain", "heat")
+
+    class Plain(Tank):
+        def initial(self):
+            return (5.0, [1.0, 2.0])
+
+    with pytest.raises(ValueError, match=r"replaying the prior needs wind, rain, which .* of Dark does not name"):
+        Shadowing(CONTRACT, Known(), Dark())
+    with pytest.raises(ValueError, match=r"Plain.initial must give a NamedTuple, got \(5.0, "):
+        Shadowing(CONTRACT, Known(), Plain())

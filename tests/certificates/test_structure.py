@@ -71,3 +71,12 @@ def test_differences_from_the_prior_add_up_less_what_lam_credits_each_round():
     bounds = Bounds.from_differences([4.0, 1.0, 0.5], 0.25, now, ceiling=9.0, step=(7.0,))
     assert bounds == Bounds((1.0, -1.0, -3.5, -6.25), 9.0, (7.0,))
     assert Bounds.from_differences([4.0], 0.25, now, 9.0, ()).totals == (1.0, -1.75)
+
+
+def test_what_can_be_loosened_are_the_sharp_bounds_and_each_gap_once():
+    class Named(Bare):
+        gap_names = ("above", "below", "above")
+        sharp = ("now", "floor")
+
+    assert Bare().loosenable == ("now", "later", "floor")
+    assert Named().loosenable == ("now", "floor", "above", "below")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tether import LipschitzMonitor
+from tether import LipschitzMonitor, Ranges
 
 
 def played(monitor, memory, observation, action, cost, after):
@@ -78,3 +78,24 @@ def test_a_distance_is_that_of_the_inputs_and_that_of_the_actions_in_the_norm(no
     alone = LipschitzMonitor(1.0, norm=norm, inputs=lambda observation: ())
     memory, *_ = played(alone, alone.start(), [5.0], [0.0], 1.0, [6.0])
     assert alone.paid(memory, [7.0], [2.0], 9.0)[1].high == 3.0
+
+
+def test_next_states_are_compared_by_the_part_of_the_observation_that_is_the_state():
+    monitor = LipschitzMonitor(
+        1.0, state_lipschitz=0.0, inputs=lambda seen: seen[:1], state=lambda seen: seen[:1]
+    )
+    memory, *_ = played(monitor, monitor.start(), [0.0, 7.0], 0.0, 0.0, [1.0, 7.0])
+    assert played(monitor, memory, [0.0, 8.0], 0.0, 0.0, [1.0, 99.0])[2] is None
+    assert played(monitor, memory, [0.0, 8.0], 0.0, 0.0, [2.0, 7.0])[2].seen == 1.0
+
+
+def test_a_cost_below_its_range_is_contradicted_as_one_above_it_is():
+    monitor = Ranges(claims=lambda observation, action, cost: ((2.0, 3.0, 1.0), ()))
+    for cost, contradicted in ((1.9, True), (2.0, False), (3.0, False), (3.1, True)):
+        _, found = monitor.paid(monitor.start(), [0.0], 0.0, cost)
+        assert (found is not None) is contradicted
+        assert found is None or found[1:] == (2.0, 3.0, cost, 0)
+
+
+def test_a_millionth_of_the_numbers_is_round_off_unless_another_share_is_given():
+    assert Ranges().tolerance == LipschitzMonitor(1.0).tolerance == 1e-6

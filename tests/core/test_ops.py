@@ -10,7 +10,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY, coarsest, jax_ops, quietly, round_off
+from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY, coarsest, jax_ops, namespace, quietly, round_off
 
 STRANGE = (math.nan, math.inf, -math.inf, 1e308, -1e308)
 ORDINARY = (-2.0, -1.02, -1.0, -0.97, -0.5, 0.0, 0.25, 1.0, 2.5, 709.0, 711.0)
@@ -91,6 +91,7 @@ def test_with_derivatives_a_boundary_moves_as_its_equation_says_and_constants_do
         assert float(found[0]) == np.float32(share)
         return float(found[1])
 
+    assert float(ops.at_boundary(excess, (2.0, 0.5), 0.5, True)) == 0.5  # without a derivative
     for share, slope in ((0.5, 2.0), (0.01, 3.0)):
         assert moved(share, (slope, slope * share**2)) == pytest.approx(-0.5 * share / slope, rel=2e-3)
     assert moved(0.5, (2.0, 0.5), inside=False) == 0.0
@@ -178,3 +179,12 @@ def test_the_coarsest_part_of_what_is_nested_counts():
         ({}, FLOAT64),
     ):
         assert coarsest(value) == expected
+
+
+def test_a_namespace_is_that_of_the_array_and_numpy_for_plain_numbers():
+    class Elsewhere:
+        def __array_namespace__(self):
+            return "elsewhere"
+
+    assert namespace(Elsewhere()) == "elsewhere"
+    assert namespace(1.0) is namespace([1.0]) is np

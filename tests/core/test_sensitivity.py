@@ -248,3 +248,29 @@ def test_equal_tables_are_equal_and_hash_alike():
     assert table([1.0, 0.5]) != table([1.0, 0.6])
     assert table([1.0, 0.5]) != [1.0, 0.5]
     assert Geometric(0.5) == geometric(0.5) == geometric(0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("immediate", "carried", "scale"), [(1e-250, 1e90, 1.0), (1e-300, 1e-100, 1e160), (1e90, 1e90, 1.0)]
+)
+def test_the_round_with_the_least_ratio_is_found_however_different_the_constants_are(
+    immediate, carried, scale
+):
+    """base + k slope over a weight that fades by a tenth a round: the smallest ratio is neither the first nor last."""
+    lasting = carried * scale
+    found = geometric(0.9, scale).least_ratio(
+        lasting, 0.1 * lasting, immediate, carried, 0.0, 100.0, 100, NUMPY
+    )
+    ratios = [
+        (1.0 + 0.1 * k) / (immediate / lasting + 10.0 * (1.0 - 0.9 ** (k - 1))) for k in range(2, 101)
+    ]
+    assert 0 < np.argmin(ratios) < 98
+    assert found == pytest.approx(min(ratios), rel=1e-9)
+
+
+def test_a_perturbation_that_hardly_fades_is_looked_at_until_it_has():
+    """p(n) = (1 - 1e-9)^n is 1e-12 after 2.8e10 rounds, where the least ratio is; sooner all are above it by 1e-8."""
+    faded, rho = 1e-12, 1.0 - 1e-9
+    found = geometric(rho).least_ratio(1.0, 1e-9 * faded, 1e-9, 1.0, 0.0, 1e13, 10**13, NUMPY)
+    rounds = math.log(faded) / math.log(rho)
+    assert found == pytest.approx((1.0 + 1e-9 * faded * rounds) * (1.0 - rho), rel=1e-9)
