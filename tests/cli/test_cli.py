@@ -154,7 +154,7 @@ def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, sha
     assert earned["revenue weight", "16", "rl"] == pytest.approx(568.890, abs=0.001)
     assert "69.75, formula" in out
     assert [row["on"] for row in results["evidence"]][:2] == ["rl cost", "rl worst cost"]
-    assert "Other months are not the reason" in results["evidence"][0]["text"]
+    assert "The released test months do not explain it" in results["evidence"][0]["text"]
 
 
 @pytest.mark.needs_data

@@ -337,12 +337,12 @@ def evidence(
     )
     texts = {
         "rl cost": (
-            f"Other months are not the reason: where 30 days of the test windows cost the prior the printed "
+            f"The released test months do not explain it: where 30 days of the test windows cost the prior the printed "
             f"{months.prior:g} (± {months.near:g}), the authors' network costs {months.least:.0f} to "
-            f"{months.largest:.0f}. Another network would do, as reward hardly depends on this cost: with its actions "
+            f"{months.largest:.0f}. Another network may, as reward hardly depends on this cost: with its actions "
             f"scaled by {nearest.factor:g} theirs earns {nearest.mean_reward:.1f} instead of {whole.mean_reward:.1f} "
             f"and costs {nearest.mean_cost:.0f}; and the released evaluation counts regret from "
-            f"{printed['reference_optimal_reward_used_for_regret']:g}, so from another network"
+            f"{printed['reference_optimal_reward_used_for_regret']:g}, not from that network's reward"
         ),
         "rl worst cost": (
             f"No window that the authors released, of all three sets, costs their network more than "

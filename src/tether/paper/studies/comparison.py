@@ -20,8 +20,8 @@ _PRIOR = (
 )
 _RL = (
     "RL's reward hardly depends on this cost, so that networks of nearly the same reward cost much more or less: see "
-    "the spread over the seeds. The authors' own RL network is below; what is printed is not of it, and other months "
-    "do not explain it (`tether reproduce published`)."
+    "the spread over the seeds. The authors' own RL network is below; what is printed is not of it, and the released "
+    "months do not explain it (`tether reproduce published`)."
 )
 _CRL = (
     "CRL only bounds the average cost; the table above says whether it keeps it. How many episodes lie above their "

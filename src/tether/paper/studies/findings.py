@@ -242,8 +242,8 @@ def trained_aware(results: Results) -> Finding | None:
     if not gains:
         return None
     text = (
-        f"the authors' networks, which see the same and are guarded alike, differ in training only: {min(gains):+.2f} "
-        f"to {max(gains):+.2f} in reward over {len(gains)} lam"
+        f"the authors' networks, which see the same and are guarded alike, as far as is known differ "
+        f"in training only: {min(gains):+.2f} to {max(gains):+.2f} in reward over {len(gains)} lam"
     )
     return Finding(text, min(gains) > 0.0)
 
