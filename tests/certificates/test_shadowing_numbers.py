@@ -366,7 +366,9 @@ def test_a_system_whose_observation_does_not_show_what_a_replay_needs_is_refused
         def initial(self):
             return (5.0, [1.0, 2.0])
 
-    with pytest.raises(ValueError, match=r"replaying the prior needs wind, rain, which .* of Dark does not name"):
+    with pytest.raises(
+        ValueError, match=r"replaying the prior needs wind, rain, which .* of Dark does not name"
+    ):
         Shadowing(CONTRACT, Known(), Dark())
     with pytest.raises(ValueError, match=r"Plain.initial must give a NamedTuple, got \(5.0, "):
         Shadowing(CONTRACT, Known(), Plain())

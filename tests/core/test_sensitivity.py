@@ -261,9 +261,7 @@ def test_the_round_with_the_least_ratio_is_found_however_different_the_constants
     found = geometric(0.9, scale).least_ratio(
         lasting, 0.1 * lasting, immediate, carried, 0.0, 100.0, 100, NUMPY
     )
-    ratios = [
-        (1.0 + 0.1 * k) / (immediate / lasting + 10.0 * (1.0 - 0.9 ** (k - 1))) for k in range(2, 101)
-    ]
+    ratios = [(1.0 + 0.1 * k) / (immediate / lasting + 10.0 * (1.0 - 0.9 ** (k - 1))) for k in range(2, 101)]
     assert 0 < np.argmin(ratios) < 98
     assert found == pytest.approx(min(ratios), rel=1e-9)
 
