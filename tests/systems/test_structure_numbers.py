@@ -441,3 +441,42 @@ def test_inference_what_a_shortfall_tells_is_rounded_outward_by_64_units_of_all_
     assert after == pytest.approx(max(left - short, 0.0), rel=1e-12)
     _, (kept,) = s.close((budget, gap, x, renewables, action, more), 0.0, epsilon, FLOATS)
     assert kept == budget  # without a shortfall nothing is told
+
+
+def widened(s, step, left, epsilon):
+    """The gap after a backlog that was seen, in words of one round: both ends of the segment, rounded outward."""
+    x, mu, action, less, above, below, _ = step
+    eta, nu, d = s.efficiency, s.efficiency_noise_max, s.drop_rate_max
+    off = 64.0 * epsilon * (1.0 + x + mu + left + abs(eta * less))
+    tiny = 64.0 * epsilon / (1.0 + nu)
+    if left - off - eta * less < 0.0:
+        return left
+    first, last = (
+        min(max((left - off + dropped - eta * less) / max(action, tiny), 0.0), nu) for dropped in (0.0, d * x)
+    )
+    points = [(first, 0.0), (nu if left >= s.backlog_max - off else first, 0.0)]
+    for sign in (-2.0, 2.0):
+        n2 = (eta * less + last * action - left + sign * off) / max(x, tiny)
+        points.append((last, min(max(n2, 0.0), d)))
+    apart = [max((m / eta - n2) * above, (n2 - m / eta) * below) + (eta - m) * less for m, n2 in points]
+    return min(max(0.0, *apart), left)
+
+
+@pytest.mark.parametrize("name", CARBON)
+@pytest.mark.parametrize("epsilon", [1e-6, 2.0**-12])
+def test_carbon_what_a_backlog_tells_is_rounded_outward_by_64_units_of_all_in_it(name, epsilon):
+    s, rng = CARBON[name], np.random.default_rng(5)
+    for _ in range(150):
+        x, mu, action = rng.choice([0.0, 1e-6, 1e-3, 1.0], 3) * rng.uniform(0.5, 8.0, 3)
+        less = rng.choice([-1.0, 0.0, 1.0]) * rng.uniform(0.0, 3.0)
+        left = rng.choice([0.0, s.efficiency * less, 2.0, s.backlog_max]) + rng.choice([0.0, 0.3])
+        left = max(left + rng.choice([-0.01, 0.0, 0.01]), 0.0)
+        step = (x, mu, action, less, *rng.uniform(0.0, 4.0, 2), 0.7)
+        floor, (gap, under) = s.close(step, phi(left), epsilon, FLOATS)
+        assert gap == pytest.approx(widened(s, step, left, epsilon), rel=1e-9, abs=1e-9)
+        assert floor == pytest.approx(phi(left - gap), rel=1e-9)
+        assert under == 0.7
+    assert s.close((1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 0.7), 0.9, epsilon, FLOATS) == (
+        1.0,
+        (0.0, 0.7),
+    )  # the floor is 1
