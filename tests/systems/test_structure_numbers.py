@@ -13,7 +13,7 @@ from tether.core.ops import FLOATS, NUMPY
 from tether.systems.carbon import CarbonStructure
 from tether.systems.carbon.structure import _largest_excess, _largest_product
 from tether.systems.inference import InferenceStructure
-from tether.systems.inference.structure import _largest_square_excess
+from tether.systems.inference.structure import _largest_square_excess, _root
 
 CARBON = {
     "the paper's": CarbonStructure(0.8, 0.2, 0.1, 6.0, 15.0),
@@ -480,3 +480,37 @@ def test_carbon_what_a_backlog_tells_is_rounded_outward_by_64_units_of_all_in_it
         1.0,
         (0.0, 0.7),
     )  # the floor is 1
+
+
+def test_where_there_is_nothing_the_round_off_of_one_is_allowed_for_and_its_very_end_too():
+    unit, s = 64.0 * 2.0**-20, CarbonStructure(1.0, 0.2, 0.1, 6.0, 15.0)
+    for off, own in ((unit, True), (1.01 * unit, False), (0.99 * unit, True)):
+        assert s.agrees((0.0, 0.0), off, 2.0**-20, FLOATS) is own
+        assert INFERENCE["plain"].agrees((0.0, 0.0, 0.0), off, 2.0**-20, FLOATS) is own
+
+
+def test_constants_up_to_their_limits_are_accepted():
+    assert dataclasses.replace(CARBON["the paper's"], drop_rate_max=0.97)._rho == 0.97
+    small = dataclasses.replace(INFERENCE["plain"], action_max=0.5, demand_max=0.5, capacity=0.5)
+    assert small.high == 0.5
+    assert dataclasses.replace(small, discharge_rate_min=1.0).discharge_rate_min == 1.0
+    with pytest.raises(ValueError, match="at most 1"):
+        dataclasses.replace(small, discharge_rate_min=1.02)
+    nothing = Round((0.0, 0.0), (0.0, 0.0, 0.0), 0.0, 0.0, 1.0, 0.0, 6.0)
+    assert INFERENCE["plain"].backup(1, nothing, FLOATS) == 0.0
+    assert INFERENCE["plain"].gap_features((0.0,), FLOATS) == (0.0, 0.0)
+
+
+def test_no_root_is_taken_of_what_is_not_positive_for_the_sake_of_derivatives():
+    asked = []
+
+    class Asked:
+        def __getattr__(self, name):
+            return getattr(FLOATS, name)
+
+        def sqrt(self, value):
+            asked.append(value)
+            return math.sqrt(value)
+
+    assert [_root(value, Asked()) for value in (0.0, -1.0, 4.0)] == [0.0, 0.0, 2.0]
+    assert min(asked) > 0.0
