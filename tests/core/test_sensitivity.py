@@ -271,4 +271,4 @@ def test_a_perturbation_that_hardly_fades_is_looked_at_until_it_has():
     faded, rho = 1e-12, 1.0 - 1e-9
     found = geometric(rho).least_ratio(1.0, 1e-9 * faded, 1e-9, 1.0, 0.0, 1e13, 10**13, NUMPY)
     rounds = math.log(faded) / math.log(rho)
-    assert found == pytest.approx((1.0 + 1e-9 * faded * rounds) * (1.0 - rho), rel=1e-9)
+    assert found == pytest.approx((1.0 + 1e-9 * faded * rounds) * (1.0 - rho), rel=1e-9, abs=0.0)

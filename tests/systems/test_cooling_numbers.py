@@ -230,3 +230,18 @@ def test_both_thermostats_must_be_the_ones_that_the_bounds_are_about():
         ((40.0, 10.0, 9.0, 0.0, 24.0), [8.0, 0.0]),
     ):
         assert S.agrees(seen, expected, 1e-9, FLOATS) is True  # off, and at its limit
+
+
+def test_features_are_the_larger_gap_of_both_rooms_and_gaps_come_back_from_them():
+    for gaps, expected in (
+        ((0.3, 0.1, 0.2, 0.4), (0.3, 0.4)),
+        ((0.2, 0.4, 0.3, 0.1), (0.3, 0.4)),
+        ((-0.2, -0.4, -0.3, -0.1), (0.0, 0.0)),
+    ):
+        assert S.gap_features(gaps, FLOATS) == expected
+    above, below = 0.3 / 0.95, 0.4 / 0.95  # a leak of 0.05 leaves 0.95 of a gap
+    assert S.gaps_from_features(0.3, 0.4) == pytest.approx(
+        (above, below, above, below, 24.0 - below, 24.0 - below, 0.0, 0.0, 24.0, 0.0, 0.0)
+    )
+    leaky = dataclasses.replace(S, leak=1.0, wall=0.0, heating=0.0)
+    assert leaky.gaps_from_features(1.0, 0.0)[0] == pytest.approx(1e12)

@@ -11,7 +11,9 @@ import pytest
 from tether.certificates.structure import Round
 from tether.core.ops import FLOATS, NUMPY
 from tether.systems.carbon import CarbonStructure
+from tether.systems.carbon.structure import _largest_excess, _largest_product
 from tether.systems.inference import InferenceStructure
+from tether.systems.inference.structure import _largest_square_excess, _root
 
 CARBON = {
     "the paper's": CarbonStructure(0.8, 0.2, 0.1, 6.0, 15.0),
@@ -370,3 +372,145 @@ def test_inference_reads_admits_and_agrees_with_what_its_plant_is():
     assert bounds.totals[1] - bounds.totals[0] == pytest.approx(
         2.0 * 5.0 * bounds.step[0]
     )  # at most the demand
+
+
+def lines(seed):
+    """[N] ends (own, prior) and (own, prior) of lines, lam; along with them 2001 places on each."""
+    rng = np.random.default_rng(seed)
+    ends = rng.normal(size=(4, 300)) * rng.choice([0.0, 0.3, 1.0, 4.0], (4, 300))
+    ends[:, :20] = 0.0
+    ends[2:, 20:40] = ends[:2, 20:40]  # a point
+    return ends, rng.choice([0.0, 0.5, 3.0], 300), np.linspace(0.0, 1.0, 2001)[:, None]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_inference_the_largest_excess_on_a_line_is_that_of_all_its_points(seed):
+    (own, prior, own_1, prior_1), lam, t = lines(seed)
+    z, z_prior = (np.maximum(a + t * (b - a), 0.0) for a, b in ((own, own_1), (prior, prior_1)))
+    expected = np.max(z**2 - (1.0 + lam) * z_prior**2, axis=0)
+    with np.errstate(all="raise"):
+        found = _largest_square_excess((own, prior), (own_1, prior_1), lam, NUMPY)
+    assert np.all(found >= expected - 1e-12)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_carbon_the_largest_excess_on_a_line_is_that_of_all_its_points(seed):
+    (own, prior, own_1, prior_1), lam, t = lines(seed)
+    own, prior, own_1, prior_1 = abs(own), abs(prior), abs(own_1), abs(prior_1)
+    y, y_prior = own + t * (own_1 - own), prior + t * (prior_1 - prior)
+    expected = np.max(phi(y) - (1.0 + lam) * phi(y_prior), axis=0)
+    with np.errstate(all="raise"):
+        found = _largest_excess((own, prior), (own_1, prior_1), lam, NUMPY)
+    assert np.all(found >= expected - 1e-12)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_carbon_the_largest_product_on_a_line_is_that_of_all_its_points_and_not_negative(seed):
+    (first, second, first_1, second_1), _, t = lines(seed)
+    second, second_1 = abs(second) + 0.1, abs(second_1) + 0.1
+    products = np.maximum(first + t * (first_1 - first), 0.0) * (second + t * (second_1 - second))
+    with np.errstate(all="raise"):
+        found = _largest_product(first, first_1, second, second_1, NUMPY)
+    assert np.all(found >= np.max(products, axis=0) - 1e-12)
+    np.testing.assert_allclose(found, np.max(products, axis=0), atol=2e-4)
+
+
+def test_a_system_says_which_of_its_backups_allow_all_that_the_others_do():
+    carbon, inference = CARBON["the paper's"], INFERENCE["plain"]
+    assert (carbon.plans(0.0, math.inf), carbon.plans(0.0, 9.0)) == ((1,), (0, 1))
+    assert (inference.plans(0.0, 9.0), inference.plans(1.0, 9.0)) == ((1,), (0,))
+
+
+@pytest.mark.parametrize("more", [-2.0, 0.0, 2.0])
+@pytest.mark.parametrize("action", [0.0, 1e-3, 6.0, 9.0])
+@pytest.mark.parametrize("budget", [0.5, 30.0])
+def test_inference_what_a_shortfall_tells_is_rounded_outward_by_64_units_of_all_in_it(more, action, budget):
+    s, epsilon, (gap, x, renewables) = INFERENCE["plain"], 2.0**-12, (4.0, 1.0, 1.5)
+    short = 3.0 * (1.0 - 8.0 * epsilon)
+    off = 64.0 * epsilon * (1.0 + x + short + renewables + action)
+    spent = max(action, 0.5 * off)
+    least = (x + short + s.charge_rate_min * renewables - off) / spent
+    largest = (x + short + renewables + off) / spent
+    rates = [min(max(each, s.discharge_rate_min), 1.0) for each in (least, largest)]
+    told = max(gap + max(rates[0] * more, rates[1] * more), 0.0)
+    left = min(budget, told)
+    floor, (after,) = s.close((budget, gap, x, renewables, action, more), 9.0, epsilon, FLOATS)
+    assert floor == pytest.approx(max(short - left, 0.0) ** 2, rel=1e-12)
+    assert after == pytest.approx(max(left - short, 0.0), rel=1e-12)
+    _, (kept,) = s.close((budget, gap, x, renewables, action, more), 0.0, epsilon, FLOATS)
+    assert kept == budget  # without a shortfall nothing is told
+
+
+def widened(s, step, left, epsilon):
+    """The gap after a backlog that was seen, in words of one round: both ends of the segment, rounded outward."""
+    x, mu, action, less, above, below, _ = step
+    eta, nu, d = s.efficiency, s.efficiency_noise_max, s.drop_rate_max
+    off = 64.0 * epsilon * (1.0 + x + mu + left + abs(eta * less))
+    tiny = 64.0 * epsilon / (1.0 + nu)
+    if left - off - eta * less < 0.0:
+        return left
+    first, last = (
+        min(max((left - off + dropped - eta * less) / max(action, tiny), 0.0), nu) for dropped in (0.0, d * x)
+    )
+    points = [(first, 0.0), (nu if left >= s.backlog_max - off else first, 0.0)]
+    for sign in (-2.0, 2.0):
+        n2 = (eta * less + last * action - left + sign * off) / max(x, tiny)
+        points.append((last, min(max(n2, 0.0), d)))
+    apart = [max((m / eta - n2) * above, (n2 - m / eta) * below) + (eta - m) * less for m, n2 in points]
+    return min(max(0.0, *apart), left)
+
+
+@pytest.mark.parametrize("name", CARBON)
+@pytest.mark.parametrize("epsilon", [1e-6, 2.0**-12])
+def test_carbon_what_a_backlog_tells_is_rounded_outward_by_64_units_of_all_in_it(name, epsilon):
+    s, rng = CARBON[name], np.random.default_rng(5)
+    for _ in range(150):
+        x, mu, action = rng.choice([0.0, 1e-6, 1e-3, 1.0], 3) * rng.uniform(0.5, 8.0, 3)
+        less = rng.choice([-1.0, 0.0, 1.0]) * rng.uniform(0.0, 3.0)
+        left = rng.choice([0.0, s.efficiency * less, 2.0, s.backlog_max]) + rng.choice([0.0, 0.3])
+        left = max(left + rng.choice([-0.01, 0.0, 0.01]), 0.0)
+        step = (x, mu, action, less, *rng.uniform(0.0, 4.0, 2), 0.7)
+        floor, (gap, under) = s.close(step, phi(left), epsilon, FLOATS)
+        assert gap == pytest.approx(widened(s, step, left, epsilon), rel=1e-9, abs=1e-9)
+        assert floor == pytest.approx(phi(left - gap), rel=1e-9)
+        assert under == 0.7
+    assert s.close((1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 0.7), 0.9, epsilon, FLOATS) == (
+        1.0,
+        (0.0, 0.7),
+    )  # the floor is 1
+
+
+def test_where_there_is_nothing_the_round_off_of_one_is_allowed_for_and_its_very_end_too():
+    unit, s = 64.0 * 2.0**-20, CarbonStructure(1.0, 0.2, 0.1, 6.0, 15.0)
+    for off, own in ((unit, True), (1.01 * unit, False), (0.99 * unit, True)):
+        assert s.agrees((0.0, 0.0), off, 2.0**-20, FLOATS) is own
+        assert INFERENCE["plain"].agrees((0.0, 0.0, 0.0), off, 2.0**-20, FLOATS) is own
+
+
+def test_constants_up_to_their_limits_are_accepted():
+    assert dataclasses.replace(CARBON["the paper's"], drop_rate_max=0.97)._rho == 0.97
+    small = dataclasses.replace(INFERENCE["plain"], action_max=0.5, demand_max=0.5, capacity=0.5)
+    assert small.high == 0.5
+    assert dataclasses.replace(small, discharge_rate_min=1.0).discharge_rate_min == 1.0
+    with pytest.raises(ValueError, match="at most 1"):
+        dataclasses.replace(small, discharge_rate_min=1.02)
+    nothing = Round((0.0, 0.0), (0.0, 0.0, 0.0), 0.0, 0.0, 1.0, 0.0, 6.0)
+    assert INFERENCE["plain"].backup(1, nothing, FLOATS) == 0.0
+    assert INFERENCE["plain"].gap_features((0.0,), FLOATS) == (0.0, 0.0)
+
+
+def test_no_root_is_taken_of_what_is_not_positive_for_the_sake_of_derivatives():
+    asked = []
+
+    class Asked:
+        def __getattr__(self, name):
+            return getattr(FLOATS, name)
+
+        def sqrt(self, value):
+            asked.append(value)
+            return math.sqrt(value)
+
+    assert [_root(value, Asked()) for value in (0.0, -1.0, 4.0)] == [0.0, 0.0, 2.0]
+    assert min(asked) > 0.0
