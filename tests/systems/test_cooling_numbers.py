@@ -245,3 +245,114 @@ def test_features_are_the_larger_gap_of_both_rooms_and_gaps_come_back_from_them(
     )
     leaky = dataclasses.replace(S, leak=1.0, wall=0.0, heating=0.0)
     assert leaky.gaps_from_features(1.0, 0.0)[0] == pytest.approx(1e12)
+
+
+def size_of(s, i, seen):
+    """What the round-off of a next temperature is proportional to: the sizes of all that it is the sum of, and 1."""
+    parts = (s.setpoint, (1.0 - s.wall - s.leak) * seen[i], s.wall * seen[1 - i], s.leak * seen[4])
+    return 1.0 + math.fsum(abs(each) for each in (*parts, s.heating * seen[2 + i]))
+
+
+@pytest.mark.parametrize("setpoint", [24.0, -24.0])
+def test_the_size_of_a_temperature_is_that_of_all_it_is_the_sum_of_whatever_their_signs(setpoint):
+    s, rng = dataclasses.replace(S, setpoint=setpoint), np.random.default_rng(6)
+    for _ in range(50):
+        seen = tuple(rng.normal(size=5) * rng.choice([0.0, 1.0, 30.0], 5))
+        for i in (0, 1):
+            assert s._size(i, seen) == pytest.approx(size_of(s, i, seen), rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [2.0**-40, 2.0**-16, 2.0**-12, 2.0**-9])
+@pytest.mark.parametrize("setpoint", [24.0, -24.0])
+def test_the_effectiveness_is_known_up_to_64_units_of_round_off_to_both_sides(epsilon, setpoint):
+    """The gaps at every effectiveness that round-off leaves possible, an eighth of it more."""
+    s, rng = dataclasses.replace(S, setpoint=setpoint), np.random.default_rng(7)
+    for _ in range(100):
+        gaps = tuple(rng.uniform(-1.0, 1.5, 4))
+        seen = (
+            *(setpoint + rng.normal(size=2) * 3.0),
+            *rng.choice([0.0, 3.0], 2),
+            setpoint + rng.normal() * 9,
+        )
+        actions = tuple(rng.choice([0.0, 1e-5, 1e-3, 0.1, 1.0, 8.0], 2))
+        following = []
+        for i in (0, 1):
+            warm = STAY * seen[i] + 0.1 * seen[1 - i] + 0.05 * seen[4] + 0.5 * seen[2 + i]
+            noise = 64.0 * epsilon * size_of(s, i, seen) * rng.uniform(-1.3, 1.3)
+            following.append(warm - 0.5 * actions[i] * rng.uniform(0.75, 1.05) + noise)
+        refined = s.refine((*gaps, *seen, *actions), (*following, *seen[2:]), epsilon, FLOATS)
+        for i in (0, 1):
+            warm = STAY * seen[i] + 0.1 * seen[1 - i] + 0.05 * seen[4] + 0.5 * seen[2 + i]
+            left = [STAY * gaps[2 * i + k] + 0.1 * gaps[2 * (1 - i) + k] for k in (0, 1)]
+            cooled, departure = 0.5 * actions[i], following[i] - setpoint
+            off = (
+                64.0 * epsilon * (size_of(s, i, seen) + abs(departure) + abs(left[0]) + abs(left[1]) + cooled)
+            )
+            entering = seen[2 + i] + 0.1 * (seen[4] - setpoint)
+            needed = entering / 0.9 + 0.6 * (seen[i] - setpoint)
+            asked = [0.5 * min(max(needed + 0.6 * gap, 0.0), 8.0) for gap in (-gaps[2 * i], gaps[2 * i + 1])]
+            # Cooled by v * cooled, and seen cooled by warm - following, give or take `off`.
+            rates = [(warm - following[i] + side) / max(cooled, off / 4.0) for side in (-off, off)]
+            rates = [min(max(rate, 0.8), 1.0) for rate in rates]
+            for k, slope in enumerate((asked[0] - cooled, cooled - asked[1])):
+                expected = left[k] + max(rate * slope for rate in rates) + off / 8.0
+                assert refined[2 * i + k] == pytest.approx(expected, rel=1e-9, abs=1e-9 * off)
+
+
+def test_thermostats_may_be_off_by_exactly_the_round_off_of_everything_that_was_seen():
+    """With numbers that are exact in floating point, so that the very end is one too; negative ones count as well."""
+    s = CoolingStructure(8.0, -16.0, 1.0, (2.0, 3.0), 0.25, 0.25, 0.5, 0.5, 1.0)
+    seen = (-15.0, -17.0, 3.0, 4.0, -14.0)
+    own = [3.0 + 0.5 * 2.0 + 0.5, 4.0 + 0.5 * 2.0 - 0.5]
+    off = 64.0 * 2.0**-20 * (1.0 + 16.0 + 15.0 + 17.0 + 3.0 + 4.0 + 14.0) * (1.0 + 0.5 * 0.5) / 0.5
+    for share, same in ((0.0, True), (1.0, True), (1.0001, False)):
+        for sign in (-1.0, 1.0):
+            assert s.agrees(seen, [own[0] + sign * share * off, own[1]], 2.0**-20, FLOATS) is same
+            assert s.agrees(seen, [own[0], own[1] + sign * share * off], 2.0**-20, FLOATS) is same
+            assert (
+                s.agrees(seen, [own[0] + share * off / 2, own[1] - share * off / 2], 2.0**-20, FLOATS) is same
+            )
+
+
+def test_the_very_end_of_what_is_covered_is():
+    s = CoolingStructure(8.0, 24.0, 1.0, (2.0, 3.0), 0.25, 0.25, 0.5, 0.5, 0.8)
+    usual = 100.0 * (1.0 + 24.0 + 4.0)
+    far = (usual - 2.0 * 25.0) / (2.0 * 0.25)
+    for more, possible in ((0.0, True), (1.0, False)):
+        assert s.admits((0.0, 0.0, 0.0, 0.0, far + more), FLOATS) is possible
+        assert s.admits((0.0, 0.0, 0.0, 0.0, -far - more), FLOATS) is possible
+    for seen in (
+        (24.0, 24.0, -0.1, -0.1, 24.0),
+        (24.0, 24.0, -0.1, 0.0, 24.0),
+        (24.0, 24.0, 0.0, -0.1, 24.0),
+    ):
+        assert s.admits(seen, FLOATS) is False
+
+
+def test_the_gaps_between_two_pairs_of_rooms_are_signed_and_those_of_each_room():
+    for seen, other, gaps in (
+        ((25.0, 22.0), (24.0, 24.0), (1.0, -1.0, -2.0, 2.0)),
+        ((20.0, 31.0), (23.0, 26.0), (-3.0, 3.0, 5.0, -5.0)),
+    ):
+        assert S.gaps_between((*seen, 1.0, 2.0, 3.0), (*other, 4.0, 5.0, 6.0), FLOATS) == gaps
+
+
+@pytest.mark.parametrize(
+    ("room", "worst", "difference"),
+    [
+        # 3 - 0.25 v - 1 of discomfort, and from v = 0.9 on none of the prior's, which is 1.45 - 0.5 v - 1 before.
+        ((3.0, 1.55, 0.0, 0.5, 0.5), 1.775, 1.775),
+        # 2 + 0.25 v - 1 of discomfort, and up to v = 0.9 none of the prior's, which is 0.55 + 0.5 v - 1 after.
+        ((-2.0, 0.0, 1.45, 0.0, 0.5), 1.225, 1.225),
+    ],
+)
+def test_the_worst_effectiveness_may_be_the_one_where_the_discomfort_of_the_prior_begins(
+    room, worst, difference
+):
+    found = S._worst(room, 0.5, 1.0, FLOATS)
+    assert found[:2] == pytest.approx((worst, difference), rel=1e-12)
+
+
+def test_features_of_0_give_gaps_of_0():
+    below = 0.4 / 0.95
+    assert S.gaps_from_features(0.0, 0.4)[:4] == pytest.approx((0.0, below, 0.0, below))

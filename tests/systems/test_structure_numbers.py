@@ -489,6 +489,15 @@ def test_where_there_is_nothing_the_round_off_of_one_is_allowed_for_and_its_very
         assert INFERENCE["plain"].agrees((0.0, 0.0, 0.0), off, 2.0**-20, FLOATS) is own
 
 
+def test_inference_a_shortfall_no_larger_than_its_round_off_tells_nothing():
+    """With numbers that are exact in floating point: the shortfall, and 64 units of all in it, are 15."""
+    s, epsilon = INFERENCE["plain"], 2.0**-7
+    step = (20.0, 0.0, 1.0, 3.0, 10.0, 0.0)
+    assert s.close(step, 256.0, epsilon, FLOATS) == (0.0, (5.0,))
+    less = (20.0, 0.0, 1.0, 3.0, 9.9, 0.0)
+    assert s.close(less, 256.0, epsilon, FLOATS) == (225.0, (0.0,))
+
+
 def test_constants_up_to_their_limits_are_accepted():
     assert dataclasses.replace(CARBON["the paper's"], drop_rate_max=0.97)._rho == 0.97
     small = dataclasses.replace(INFERENCE["plain"], action_max=0.5, demand_max=0.5, capacity=0.5)
