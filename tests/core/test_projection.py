@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tether import project
+from tether.core import projection
 from tether.core.ops import FLOATS, jax_ops
 from tether.core.projection import NORMS, length, nearest_safe
 
@@ -239,3 +240,69 @@ def test_only_the_rows_of_a_batch_that_are_not_finite_become_the_prior(norm):
     np.testing.assert_array_equal(action[[0, 2, 3, 5]], whole[[0, 2, 3, 5]])
     np.testing.assert_array_equal(deviation, length(action - prior, norm))
     assert np.all(deviation <= radius)
+
+
+def step_of(asked, room, radius, norm):
+    """The nearest z to `asked` with 0 <= z <= room and length(z) <= radius, from its multiplier, which is bisected."""
+
+    def at(multiplier):
+        less = asked - multiplier if norm == "l1" else asked / (1.0 + multiplier)
+        return np.minimum(np.maximum(less, 0.0), room)
+
+    low, high = 0.0, 64.0
+    if lengths(at(0.0), norm) <= radius:
+        return at(0.0)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if lengths(at(middle), norm) > radius else (low, middle)
+    return at(high)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("entries", [1, 2, 3, 6])
+def test_the_projection_is_that_of_a_bisection(norm, entries):
+    rng = np.random.default_rng(entries)
+    for _ in range(40):
+        signs, center = rng.choice([-1.0, 1.0], entries), rng.integers(-3, 4, entries).astype(float)
+        asked, room = rng.choice([0.0, 0.5, 1.0, 1.0, 3.0], (2, entries)) * rng.choice(
+            [1.0, 0.3], (2, entries)
+        )
+        room = np.where(rng.random(entries) < 0.2, math.inf, room)
+        other = rng.exponential(size=entries)
+        low, high = center - np.where(signs > 0, other, room), center + np.where(signs > 0, room, other)
+        # At asked = 0 the step counts as one upward.
+        radius = rng.choice([0.25, 0.5, 1.0, 1.5, 2.0, 4.0])
+        with np.errstate(all="raise"):
+            found = project(center + signs * asked, center, radius, low, high, norm)
+        np.testing.assert_allclose(found, center + signs * step_of(asked, room, radius, norm), atol=1e-12)
+
+
+@pytest.mark.parametrize(("norm", "size"), [("l1", 7.0), ("l2", 5.0), ("linf", 4.0)])
+def test_the_ball_is_rounded_inward_by_8_units_and_one_for_each_entry(norm, size, monkeypatch):
+    monkeypatch.setattr(projection, "round_off", lambda _: 2.0**-10)
+    inward = 10.0 * 2.0**-10
+    allowed = 2.0 * (1.0 - inward) - inward * size
+    center = np.array([3.0, -4.0])
+    for proposal in ([90.0, 99.0], [-99.0, 90.0], [3.0, 5.0]):
+        found = project(np.array(proposal), center, 2.0, norm=norm)
+        assert lengths(found - center, norm) == pytest.approx(allowed, rel=1e-12)
+    np.testing.assert_array_equal(project(np.array([90.0, 90.0]), center, 0.01, norm=norm), center)
+    inward = 8.0 * 2.0**-10
+    for center in (-3.0, 3.0):
+        allowed = 2.0 * (1.0 - inward) - inward * 3.0
+        assert project(99.0, center, 2.0, norm=norm) == pytest.approx(center + allowed, rel=1e-12)
+        assert project(-99.0, center, 2.0, norm=norm) == pytest.approx(center - allowed, rel=1e-12)
+        assert project(99.0, center, 0.01, norm=norm) == center
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("radius", [0.0, 0.25, 1.0, 1e3, math.inf])
+def test_nothing_is_divided_by_zero_and_no_infinity_subtracted_from_another(norm, radius):
+    """For the sake of derivatives, which would not be finite: inside and outside, without a step, and without a box."""
+    with np.errstate(all="raise"):
+        for proposal in ([0.0, 0.0], [0.1, 0.0], [3.0, 4.0], [9.0, -9.0], [1.0, 0.0]):
+            for low, high in ((-2.0, math.inf), (-math.inf, math.inf), (0.0, 0.0)):
+                found = project(np.array(proposal), np.zeros(2), radius, low, high, norm)
+                assert np.all((low <= found) & (found <= high))
+                assert lengths(found, norm) <= radius
+        assert length(np.zeros(2), norm) == 0.0
