@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from tether import project
 from tether.core import projection
-from tether.core.ops import FLOATS, jax_ops
-from tether.core.projection import NORMS, length, nearest_safe
+from tether.core.ops import FLOATS, NUMPY, jax_ops
+from tether.core.projection import NORMS, _shrink_l2, length, nearest_safe
 
 ORDER = {"l1": 1, "l2": 2, "linf": np.inf}
 
@@ -172,6 +173,7 @@ def test_a_number_stays_a_number(norm):
     action, deviation = nearest_safe(5.0, 1.0, 2.0, -math.inf, 2.5, norm)
     assert np.ndim(action) == np.ndim(deviation) == 0
     assert (action, deviation) == (2.5, 1.5)
+    assert nearest_safe(5.0, 1.0, 2.0, -math.inf, 2.5, norm, FLOATS) == (2.5, 1.5)
 
 
 @settings(deadline=None)
@@ -306,3 +308,42 @@ def test_nothing_is_divided_by_zero_and_no_infinity_subtracted_from_another(norm
                 assert np.all((low <= found) & (found <= high))
                 assert lengths(found, norm) <= radius
         assert length(np.zeros(2), norm) == 0.0
+
+
+class Careful:
+    """NumPy, but a root of 0, whose derivative is infinite, is an error."""
+
+    def __getattr__(self, name):
+        return getattr(NUMPY, name)
+
+    def sqrt(self, value):
+        assert np.all(value > 0.0)
+        return np.sqrt(value)
+
+
+def test_no_root_is_taken_of_0_and_what_is_not_asked_for_is_not_divided_by():
+    for vector in (np.zeros(2), np.array([[0.0, 0.0], [3.0, -4.0]])):
+        np.testing.assert_array_equal(length(vector, "l2", Careful()), length(vector, "l2"))
+    with np.errstate(all="raise"):
+        for asked, room, expected in (
+            ([3.0, 3.0], [0.5, math.inf], [math.sqrt(0.125)] * 2),  # the box alone could take all
+            ([3.0, 0.0], [0.2, 5.0], [0.2, 0.0]),  # less is asked for than is allowed
+        ):
+            found = _shrink_l2(np.array(asked), np.array(room), np.array([0.5]), Careful())
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_an_entry_that_is_not_asked_for_takes_nothing_of_the_ball():
+    high = np.array([0.05, 0.1, math.inf])
+    found = project(np.array([0.0, 3.0, 3.0]), np.zeros(3), 1.0, 0.0, high)
+    np.testing.assert_allclose(found, [0.0, 0.1, math.sqrt(0.99)], rtol=1e-12)
+
+
+def test_a_far_proposal_loses_no_digit_of_a_small_box():
+    high = np.array([0.3, 0.7, 5.0])
+    found = project(np.array([1e14, 1e14, 1.0]), np.zeros(3), 0.8, 0.0, high, "l1")
+    np.testing.assert_allclose(found, [0.3, 0.5, 0.0], rtol=1e-12)
+
+
+def test_a_length_is_computed_with_what_is_given():
+    assert length(np.ones(2), "l1", SimpleNamespace(sum=lambda size, axis: (size.shape, axis))) == ((2,), -1)
