@@ -8,10 +8,12 @@ prior's, z for the context, w for the draw, pi for the prior, and for what the p
 
 *What is known of the prior's plant* is a box P that holds x+. In the first round it is x itself.
 
-*This round.* The range of draws is cut into cells. In each, the enclosure of one joint function of (x+, w) gives the
-largest excess cost(x, z, a, w) - (1 + lam) C(x+, z, w), the own next state, the prior's, and their difference, the gap
-e. What both sides share, the draw, cancels in it. T_0 is the largest over the cells; the boxes X of the own next state
-and E of the gap are the hulls over them.
+*This round.* The range of draws is cut into cells. In each, the own side (cost and next state, functions of w) and the
+prior's (functions of x+ and w) are enclosed by their values at the middle, their slopes and their natural ranges. In
+the difference of two mean-value forms over the same cell the slopes in w are subtracted before they are multiplied by
+its width: what both sides owe to the same draw cancels. So the largest excess cost - (1 + lam) C, and the gap e between
+the next states, are found. T_0 is the largest over the cells; the boxes X of the own next state and E of the gap are
+the hulls over them. The prior's side does not depend on the action and is enclosed once a round.
 
 *Later rounds with the prior as backup.* For x in X and x+ = x - e, the slopes J of C and F over the hull of both give
 C(x) - C(x+) in J_C E, the next gap in J_F E, and y <= J_C E - lam max(eps, C(x+)); the next X and P are enclosures of F.
@@ -26,8 +28,8 @@ excess in any state of the prior bounds that of every later round. Where neither
 
 *After the round* the cells of w that cannot have given the cost and the next state that were seen are left out, and in
 the others w is narrowed by solving these equations for it, entry by entry (an interval Gauss-Seidel step on the
-mean-value form). Where the draw can be solved for it is known, and P stays a point: the prior is shadowed, and nobody
-has to reveal anything.
+mean-value form); the mean-value form of the prior's side over what is left of the cell gives its next state. Where the
+draw can be solved for it is known, and P stays a point: the prior is shadowed, and nobody has to reveal anything.
 
 All numbers are computed by JAX, in float64 for the online guard; ends are rounded outward.
 """
@@ -44,7 +46,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tether.certificates.intervals import Interval, add, contains_zero, divide, hull, meet, outward, subtract, times
+from tether.certificates.intervals import (
+    Interval,
+    Unbounded,
+    add,
+    contains_zero,
+    divide,
+    exact,
+    hull,
+    meet,
+    outward,
+    subtract,
+    times,
+)
 from tether.certificates.model import Model
 from tether.certificates.programs import LOWER, UPPER, Program, enclose
 from tether.certificates.structure import Bounds, Round, Structure
@@ -87,19 +101,26 @@ class Contraction(NamedTuple):
     """[n] largest slope of the prior's cost in each entry of the state, cost units a state unit."""
 
 
+class Cells(NamedTuple):
+    """Cost and next state, k = 1 + n numbers, in each of c cells of their d inputs: all that is known of them there."""
+
+    middle: Interval
+    """[c, k] at the middle of the cell."""
+    slope: Interval
+    """[c, d, k] over the cell."""
+    range: Interval
+    """[c, k] natural range over the cell."""
+
+
 class Gaps(NamedTuple):
     """What is remembered of the round before: all that it takes to narrow the prior's state."""
 
-    state: Array
-    """[n] the own state then ..."""
-    context: Array
-    """[nz]"""
-    action: Array
-    """[m]"""
-    low: Array
-    """[n] ends of the box of the prior's state then."""
-    high: Array
-    """[n]"""
+    own: Cells
+    """Of the own side, inputs w."""
+    prior: Cells
+    """Of the prior's side, inputs x+ and w."""
+    radius: Array
+    """[n] half the width of the prior's box then."""
     cost: Array
     """The round's cost."""
     rounds: Array
@@ -113,6 +134,8 @@ class Refined(NamedTuple):
     """[n] ends of its box."""
     high: Array
     """[n]"""
+    prior: Cells
+    """The prior's side of the round."""
     rounds: Array
     """Rounds closed."""
     state: Array
@@ -254,9 +277,16 @@ class CompiledStructure(Structure):
 
     def start(self, zero: Number) -> Any:
         """Both plants in the same state, whatever that is."""
-        n, nz, m, _ = self.model.sizes
         like = jnp.asarray(zero)
-        return Gaps(*(jnp.zeros(size, like.dtype) + like for size in (n, nz, m, n, n)), like, like)
+        n, p, count = self.model.sizes[0], self.model.sizes[3], len(self._cells(self.precision.cells, like.dtype).low)
+
+        def empty(inputs: int) -> Cells:
+            shapes = ((count, 1 + n), (count, inputs, 1 + n), (count, 1 + n))
+            kinds = (Interval, Unbounded, Interval)
+            ends = ((jnp.zeros(shape, like.dtype) + like for _ in range(2)) for shape in shapes)
+            return Cells(*(kind(*each) for kind, each in zip(kinds, ends, strict=True)))
+
+        return Gaps(empty(p), empty(n + p), jnp.zeros(n, like.dtype) + like, like, like)
 
     def read(self, observation: Observation) -> Any:
         """(x, z) of an observation."""
@@ -294,7 +324,8 @@ class CompiledStructure(Structure):
     def gaps_between(self, seen: Any, prior_seen: Any, ops: Ops) -> Any:  # noqa: ARG002
         """The prior's state as a point."""
         zero = 0.0 * seen[0][0]
-        return Refined(prior_seen[0], prior_seen[0], zero, seen[0], zero <= 0.0)
+        point = Interval(prior_seen[0], prior_seen[0])
+        return Refined(*point, self._prior_side(point, seen[1]), zero, seen[0], zero <= 0.0)
 
     def backup(self, plan: int, now: Round, ops: Ops) -> Action:  # noqa: ARG002
         """What a backup plays, inside the box."""
@@ -309,72 +340,88 @@ class CompiledStructure(Structure):
 
     def refine(self, gaps: Any, seen: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         """The box of the prior's state, narrowed by what the own state and the last cost tell of the draw."""
-        x, _ = seen
-        box, possible = self._identified(gaps, x, epsilon)
+        x, z = seen
+        after = _around(x, epsilon)
+        observed = Interval(
+            *(jnp.concatenate([jnp.reshape(c, (1,)), s]) for c, s in zip(_around(gaps.cost, epsilon), after, strict=True))
+        )
+        draws, possible = self._explained(gaps.own, observed)
+        n = self.model.sizes[0]
+        around = Interval(jnp.broadcast_to(-gaps.radius, (len(possible), n)), jnp.broadcast_to(gaps.radius, (len(possible), n)))
+        other = _spread(gaps.prior, Interval(*(jnp.concatenate(ends, 1) for ends in zip(around, draws, strict=True))))
+        apart = _difference(gaps.own, gaps.prior, draws, around, 1.0)
+        boxes = meet(other, subtract(observed, apart))
+        low = jnp.min(jnp.where(possible[:, None], boxes.low, jnp.inf), axis=0)[1:]
+        high = jnp.max(jnp.where(possible[:, None], boxes.high, -jnp.inf), axis=0)[1:]
         first = gaps.rounds <= 0.0
-        low, high = (jnp.where(first, x, end) for end in box)
-        return Refined(low, high, gaps.rounds, x, first | possible)
+        known = first | ~jnp.any(possible)
+        box = Interval(jnp.where(known, x, low), jnp.where(known, x, high))
+        return Refined(*box, self._prior_side(box, z), gaps.rounds, x, first | jnp.any(possible))
 
     def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
         """See the module."""
         x, z = now.seen
         refined: Any = now.gaps
         flat = jnp.reshape(jnp.asarray(action, x.dtype), (-1,))
-        prior = Interval(refined.low, refined.high)
-        first = self._first(x, z, flat, prior, now.lam)
+        own = self._own_side(x, z, flat)
+        first, radius = self._first(own, refined, now.lam, now.cost_floor)
         later, rest = self._later(first, plan, refined.rounds, now.lam, now.cost_floor)
         totals = [first.excess]
         for each in later:
             totals.append(totals[-1] + each)
         totals.append(totals[-1] + rest)
-        step: Any = (x, z, flat, prior.low, prior.high, refined.rounds)
+        step: Any = (own, refined.prior, radius, refined.rounds)
         return Bounds(tuple(totals), first.ceiling, step)
 
     def close(self, step: Any, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Any]:  # noqa: ARG002
         """The least that the prior can have paid, from the draws that explain the cost."""
-        x, z, a, low, high, rounds = step
-        n, p = self.model.sizes[0], self.model.sizes[3]
-        prior = Interval(low, high)
-        seen = Interval(*(jnp.reshape(jnp.asarray(end, x.dtype), (1,)) for end in _around(cost, epsilon)))
-
-        def of_cell(cell: Interval) -> tuple[Array, Array]:
-            draws, possible = self._narrowed(x, z, a, cell, seen, 1)
-            joint = Program(
-                lambda u: jnp.stack(
-                    [
-                        self._closed_loop(0, u[:n], z, u[n:])[0],
-                        self._played(x, z, a, u[n:])[0] - self._closed_loop(0, u[:n], z, u[n:])[0],
-                    ]
-                ),
-                n + p,
-                x.dtype,
-            )
-            found, _ = enclose(joint, _join(prior, draws), [(0, LOWER), (1, UPPER)])
-            return jnp.maximum(found.low[0], seen.low[0] - found.high[1]), possible
-
-        floors, possible = jax.vmap(of_cell)(self._cells(self.precision.cells, x.dtype))
-        floor = jnp.min(jnp.where(possible, floors, jnp.inf))
-        floor = jnp.where(jnp.any(possible), floor, -jnp.inf)
-        return floor, Gaps(x, z, a, low, high, jnp.asarray(cost, x.dtype), rounds + 1.0)  # type: ignore[return-value]
+        own, prior, radius, rounds = step
+        seen = Interval(*(jnp.reshape(end, (1,)) for end in _around(jnp.asarray(cost, radius.dtype), epsilon)))
+        draws, possible = self._explained(_only(own, 1), seen)
+        around = Interval(*(jnp.broadcast_to(sign * radius, (len(possible), len(radius))) for sign in (-1.0, 1.0)))
+        joined = Interval(*(jnp.concatenate(ends, 1) for ends in zip(around, draws, strict=True)))
+        paid = _spread(_only(prior, 1), joined).low[:, 0]
+        more = _difference(_only(own, 1), _only(prior, 1), draws, around, 1.0).high[:, 0]
+        floors = jnp.maximum(paid, seen.low[0] - more)
+        floor = jnp.where(jnp.any(possible), jnp.min(jnp.where(possible, floors, jnp.inf)), -jnp.inf)
+        gaps: Any = Gaps(own, prior, radius, jnp.asarray(cost, radius.dtype), rounds + 1.0)
+        return floor, gaps  # type: ignore[return-value]
 
     # ---- the pieces
 
-    def _first(self, x: Array, z: Array, a: Array, prior: Interval, lam: Number) -> _First:
+    def _own_side(self, x: Array, z: Array, a: Array) -> Cells:
+        """Cost and next state of an action, as functions of the draw."""
+        program = Program(lambda w: self._played(x, z, a, w), self.model.sizes[3], x.dtype)
+        return jax.vmap(lambda cell: _enclosed(program, cell))(self._cells(self.precision.cells, x.dtype))
+
+    def _prior_side(self, box: Interval, z: Array) -> Cells:
+        """The same of the prior, as functions of its state and the draw."""
         n, p = self.model.sizes[0], self.model.sizes[3]
-
-        def joint(u: Array) -> Array:
-            own, other = self._played(x, z, a, u[n:]), self._closed_loop(0, u[:n], z, u[n:])
-            excess = own[0] - (1.0 + lam) * other[0]
-            return jnp.concatenate([jnp.stack([excess, own[0]]), own[1:], own[1:] - other[1:], other[1:]])
-
-        program = Program(joint, n + p, x.dtype)
-        sides = [(0, UPPER), (1, UPPER), *((i, side) for side in (UPPER, LOWER) for i in range(2, 2 + 2 * n))]
-        found = jax.vmap(lambda cell: enclose(program, _join(prior, cell), sides)[0])(
-            self._cells(self.precision.cells, x.dtype)
+        program = Program(lambda u: self._closed_loop(0, u[:n], z, u[n:]), n + p, z.dtype)
+        return jax.vmap(lambda cell: _enclosed(program, _join(box, cell)))(
+            self._cells(self.precision.cells, z.dtype)
         )
-        over = _over(found)
-        own, gap, other = (Interval(*(end[2 + i * n : 2 + (i + 1) * n] for end in over)) for i in range(3))
-        return _First(over.high[0], over.high[1], own, gap, meet(other, subtract(own, gap)))
+
+    def _first(self, own: Cells, refined: Any, lam: Number, floor: Number) -> tuple[_First, Array]:
+        """(what this round can lead to, half the width of the prior's box)."""
+        cells = self._cells(self.precision.cells, refined.low.dtype)
+        radius = outward(refined.low, 0.5 * refined.high - 0.5 * refined.low, 2.0).high
+        half = outward(cells.low, 0.5 * cells.high - 0.5 * cells.low, 2.0).high
+        draws = Interval(-half, half)
+        around = Interval(*(jnp.broadcast_to(sign * radius, (len(half), len(radius))) for sign in (-1.0, 1.0)))
+        joined = Interval(*(jnp.concatenate(ends, 1) for ends in zip(around, draws, strict=True)))
+        weight = jnp.ones(own.middle.low.shape[1], radius.dtype).at[0].set(1.0 + lam)
+        apart = _difference(own, refined.prior, draws, around, weight)
+        # The same number as (own - prior's) - lam prior's, where the prior pays at least the floor.
+        plain = _difference(_only(own, 1), _only(refined.prior, 1), draws, around, 1.0).high[:, 0]
+        paid = jnp.maximum(_spread(_only(refined.prior, 1), joined).low[:, 0], floor)
+        excess = jnp.max(jnp.minimum(apart.high[:, 0], plain - lam * paid))
+        apart = _over(apart)
+        mine = _over(_spread(own, draws))
+        other = _over(_spread(refined.prior, joined))
+        own_next, gap, prior_next = (Interval(*(end[1:] for end in each)) for each in (mine, apart, other))
+        prior_next = meet(prior_next, subtract(own_next, gap))
+        return _First(excess, mine.high[0], own_next, gap, prior_next), radius
 
     def _later(
         self, first: _First, plan: int, rounds: Array, lam: Number, floor: Number
@@ -406,10 +453,12 @@ class CompiledStructure(Structure):
             return later, each * (1.0 / (1.0 - contraction.rate)) * size
         everywhere = self._box("state", first.excess.dtype)
         context = self._box("context", first.excess.dtype)
-        after, excess = turn(_Boxes(boxes.own, subtract(boxes.own, everywhere), everywhere), context, lam, floor)
+        slack = 1e-6 * (everywhere.high - everywhere.low)  # round-off does not leave the box that is mapped into itself
+        last = meet(Interval(boxes.own.low - slack, boxes.own.high + slack), everywhere)
+        after, excess = turn(_Boxes(last, subtract(last, everywhere), everywhere), context, lam, floor)
         left = jnp.maximum(self.horizon - 1.0 - rounds - count, 0.0)
         rest = left * jnp.maximum(excess, 0.0)
-        return later, jnp.where(_inside(after.own, boxes.own), rest, jnp.where(left > 0.0, jnp.inf, 0.0))
+        return later, jnp.where(_inside(after.own, last), rest, jnp.where(left > 0.0, jnp.inf, 0.0))
 
     def _prior_round(
         self, boxes: _Boxes, context: Interval, lam: Number, floor: Number
@@ -442,23 +491,26 @@ class CompiledStructure(Structure):
         self, plan: int, boxes: _Boxes, context: Interval, lam: Number, floor: Number
     ) -> tuple[_Boxes, Array]:
         """A round in which a backup plays on the own side."""
-        del floor
         n, nz, _, p = self.model.sizes
         dtype = boxes.own.low.dtype
 
         def joint(u: Array) -> Array:
             x, prior, z, w = jnp.split(u, (n, 2 * n, 2 * n + nz))
             own, other = self._closed_loop(plan, x, z, w), self._closed_loop(0, prior, z, w)
-            return jnp.concatenate([jnp.stack([own[0] - (1.0 + lam) * other[0]]), own[1:], other[1:]])
+            costs = jnp.stack([own[0] - (1.0 + lam) * other[0], own[0], other[0]])
+            return jnp.concatenate([costs, own[1:], other[1:]])
 
         program = Program(joint, 2 * n + nz + p, dtype)
-        sides = [(0, UPPER), *((i, side) for side in (UPPER, LOWER) for i in range(1, 1 + 2 * n))]
+        states = [(i, side) for side in (UPPER, LOWER) for i in range(3, 3 + 2 * n)]
+        sides = [(0, UPPER), (1, UPPER), (2, LOWER), *states]
         found = jax.vmap(lambda cell: enclose(program, _join(boxes.own, boxes.prior, context, cell), sides)[0])(
             self._cells(self.precision.later_cells, dtype)
         )
+        apart = found.high[:, 1] - (1.0 + lam) * jnp.maximum(found.low[:, 2], floor)
+        excess = jnp.max(jnp.minimum(found.high[:, 0], apart))
         over = _over(found)
-        own, other = (Interval(*(end[1 + i * n : 1 + (i + 1) * n] for end in over)) for i in (0, 1))
-        return _Boxes(own, subtract(own, other), other), self._if_inside(boxes, over.high[0])
+        own, other = (Interval(*(end[3 + i * n : 3 + (i + 1) * n] for end in over)) for i in (0, 1))
+        return _Boxes(own, subtract(own, other), other), self._if_inside(boxes, excess)
 
     def _if_inside(self, boxes: _Boxes, excess: Array) -> Array:
         """The excess, if both states are where the model holds; else nothing is known."""
@@ -468,48 +520,13 @@ class CompiledStructure(Structure):
         inside = _inside(boxes.own, wide) & _inside(boxes.prior, wide)
         return jnp.where(inside, excess, jnp.inf)
 
-    def _narrowed(
-        self, x: Array, z: Array, a: Array, cell: Interval, seen: Interval, count: int
-    ) -> tuple[Interval, Array]:
-        """The part of a cell of draws that can explain the first `count` of (cost, next state), and whether there is one."""
-        p = self.model.sizes[3]
-        program = Program(lambda w: self._played(x, z, a, w)[:count], p, x.dtype)
-        found = program.enclosed(cell, True)
-        possible = jnp.all((found.range.low <= seen.high) & (found.range.high >= seen.low))
-        if found.slope is None:
-            return cell, possible
-        cell, solvable = _solved(program, cell, found.slope, seen)
-        return cell, possible & solvable
-
-    def _identified(self, gaps: Any, x: Array, epsilon: Number) -> tuple[Interval, Array]:
-        """(the box of the prior's state after the last round, whether some draw explains what was seen)."""
-        n, p = self.model.sizes[0], self.model.sizes[3]
-        prior = Interval(gaps.low, gaps.high)
-        cost, after = _around(gaps.cost, epsilon), _around(x, epsilon)
-        seen = Interval(*(jnp.concatenate([jnp.reshape(c, (1,)), s]) for c, s in zip(cost, after, strict=True)))
-
-        def of_cell(cell: Interval) -> tuple[Interval, Array]:
-            draws, possible = self._narrowed(gaps.state, gaps.context, gaps.action, cell, seen, 1 + n)
-            joint = Program(
-                lambda u: jnp.concatenate(
-                    [
-                        self._closed_loop(0, u[:n], gaps.context, u[n:])[1:],
-                        self._played(gaps.state, gaps.context, gaps.action, u[n:])[1:]
-                        - self._closed_loop(0, u[:n], gaps.context, u[n:])[1:],
-                    ]
-                ),
-                n + p,
-                x.dtype,
-            )
-            found, _ = enclose(joint, _join(prior, draws))
-            other, gap = (Interval(*(end[i * n : (i + 1) * n] for end in found)) for i in (0, 1))
-            return meet(other, subtract(after, gap)), possible
-
-        boxes, possible = jax.vmap(of_cell)(self._cells(self.precision.cells, x.dtype))
-        low = jnp.min(jnp.where(possible[:, None], boxes.low, jnp.inf), axis=0)
-        high = jnp.max(jnp.where(possible[:, None], boxes.high, -jnp.inf), axis=0)
-        some = jnp.any(possible)
-        return Interval(jnp.where(some, low, x), jnp.where(some, high, x)), some
+    def _explained(self, own: Cells, seen: Interval) -> tuple[Interval, Array]:
+        """For each cell, what draws of it (as differences from its middle) explain what was seen, and whether any do."""
+        cells = self._cells(self.precision.cells, own.middle.low.dtype)
+        half = outward(cells.low, 0.5 * cells.high - 0.5 * cells.low, 2.0).high
+        draws, possible = jax.vmap(_solved, in_axes=(0, 0, None))(own, Interval(-half, half), seen)
+        inside = jnp.all((own.range.low <= seen.high) & (own.range.high >= seen.low), axis=1)
+        return draws, possible & inside
 
 
 class _First(NamedTuple):
@@ -550,30 +567,74 @@ def _around(values: Array, epsilon: Number) -> Interval:
     return Interval(values - off, values + off)
 
 
-def _solved(program: Program, cell: Interval, slope: Interval, seen: Interval) -> tuple[Interval, Array]:
-    """The draws of a cell that can solve the equations, narrowed entry by entry.
+def _enclosed(program: Program, box: Interval) -> Cells:
+    """A program over one box."""
+    found = program.enclosed(box, True)
+    slope = found.slope
+    if slope is None:
+        zeros = jnp.zeros((box.low.shape[0], *found.range.low.shape), found.range.low.dtype)
+        slope = Interval(zeros, zeros)
+    middle = found.range if found.middle is None else found.middle
+    return Cells(Interval(*middle), Unbounded(*slope), Interval(*found.range))
 
-    From f(w) in f(c) + J (w - c): w_j in c_j + (seen - f(c) - sum_{l != j} J_l (w_l - c_l)) / J_j, where J_j is not 0.
+
+def _only(cells: Cells, count: int) -> Cells:
+    """The first `count` outputs."""
+    return Cells(*(type(each)(*(end[..., :count] for end in each)) for each in cells))
+
+
+def _spread(cells: Cells, away: Interval) -> Interval:
+    """[c, k]: the outputs where the inputs differ from the middle by `away`, [c, d]."""
+    return meet(add(cells.middle, _moved(cells.slope, away)), cells.range)
+
+
+def _moved(slope: Interval, away: Interval) -> Interval:
+    """[c, k] of slopes [c, d, k] and differences [c, d]."""
+    products = times(slope, Interval(away.low[..., None], away.high[..., None]))
+    total = Interval(jnp.sum(products.low, axis=1), jnp.sum(products.high, axis=1))
+    return outward(*total, 2.0 * slope.low.shape[1])
+
+
+def _difference(own: Cells, prior: Cells, draws: Interval, around: Interval, weight: Any) -> Interval:
+    """[c, k]: own minus `weight` [k] times the prior's, on the same draws; slopes are subtracted before they count.
+
+    Args:
+        own: Functions of the draw.
+        prior: Functions of the prior's state and the draw.
+        draws: [c, p] the draws, as differences from the middles of the cells.
+        around: [c, n] the prior's state, as differences from the middle of its box.
+        weight: 1 + lam for costs, 1 for states.
     """
-    centre = 0.5 * cell.low + 0.5 * cell.high
-    value = program.enclosed(Interval(centre, centre), False).range
-    left = subtract(seen, value)  # [m]
-    away = outward(cell.low - centre, cell.high - centre)  # [p]
-    moved = times(slope, Interval(away.low[:, None], away.high[:, None]))  # [p, m]
+    n = around.low.shape[1]
+    scale = exact(jnp.broadcast_to(jnp.asarray(weight, own.middle.low.dtype), own.middle.low.shape[1:]))
+    by_state, by_draw = (type(prior.slope)(*(end[:, part] for end in prior.slope)) for part in (slice(n), slice(n, None)))
+    slope = subtract(own.slope, times(by_draw, scale))
+    moved = subtract(_moved(slope, draws), times(_moved(by_state, around), scale))
+    mean = add(subtract(own.middle, times(prior.middle, scale)), moved)
+    return meet(mean, subtract(own.range, times(prior.range, scale)))
+
+
+def _solved(own: Cells, away: Interval, seen: Interval) -> tuple[Interval, Array]:
+    """The draws of one cell that can solve f(w) = seen, as differences from its middle, narrowed entry by entry.
+
+    From f(w) in f(c) + J (w - c): w_j - c_j in (seen - f(c) - sum_{l != j} J_l (w_l - c_l)) / J_j, where J_j is not 0.
+    """
+    left = subtract(seen, own.middle)  # [k]
+    moved = times(own.slope, Interval(away.low[:, None], away.high[:, None]))  # [p, k]
     total = Interval(jnp.sum(moved.low, axis=0), jnp.sum(moved.high, axis=0))
     others = outward(total.low - moved.low, total.high - moved.high, 4.0 * moved.low.shape[0])
-    unknown = ~(jnp.isfinite(others.low) & jnp.isfinite(others.high)) | contains_zero(slope)
-    safe = Interval(*(jnp.where(unknown, 1.0, end) for end in slope))
+    unknown = ~(jnp.isfinite(others.low) & jnp.isfinite(others.high)) | contains_zero(own.slope)
+    safe = Interval(*(jnp.where(unknown, 1.0, end) for end in own.slope))
     rest = subtract(
         Interval(*(jnp.broadcast_to(end, moved.low.shape) for end in left)),
         Interval(*(jnp.where(unknown, 0.0, end) for end in others)),
     )
     steps = divide(rest, safe)
     steps = Interval(jnp.where(unknown, -jnp.inf, steps.low), jnp.where(unknown, jnp.inf, steps.high))
-    found = outward(centre + jnp.max(steps.low, axis=1), centre + jnp.min(steps.high, axis=1), 2.0)
-    low, high = jnp.maximum(cell.low, found.low), jnp.minimum(cell.high, found.high)
+    found = outward(jnp.max(steps.low, axis=1), jnp.min(steps.high, axis=1), 2.0)
+    low, high = jnp.maximum(away.low, found.low), jnp.minimum(away.high, found.high)
     possible = jnp.all(low <= high)
-    return Interval(jnp.where(possible, low, cell.low), jnp.where(possible, high, cell.high)), possible
+    return Interval(jnp.where(possible, low, away.low), jnp.where(possible, high, away.high)), possible
 
 
 def _survey_of(structure: CompiledStructure) -> _Survey:

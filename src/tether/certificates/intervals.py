@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array: TypeAlias = Any
 """A JAX array."""
@@ -40,7 +41,8 @@ class Unbounded(Interval):
 
 def exact(values: Any) -> Interval:
     """Single numbers."""
-    array = jnp.asarray(values)
+    # A number that is known when the program is built stays one of NumPy, so that it can be looked at.
+    array = values if isinstance(values, jax.Array) else np.asarray(values)
     return Interval(array, array)
 
 
@@ -118,7 +120,7 @@ def reciprocal(value: Interval) -> Interval:
     possible = jnp.logical_or(value.low > 0.0, value.high < 0.0)
     low, high = (1.0 / jnp.where(possible, end, 1.0) for end in (value.high, value.low))
     found = outward(low, high)
-    if value.exact and not isinstance(value.low, jax.core.Tracer) and bool(jnp.all(value.low != 0.0)):
+    if isinstance(value.low, np.ndarray) and value.exact and bool(np.all(value.low != 0.0)):
         return found
     return Unbounded(jnp.where(possible, found.low, -jnp.inf), jnp.where(possible, found.high, jnp.inf))
 

@@ -33,6 +33,7 @@ from tether.certificates.intervals import (
     dot,
     exact,
     hull,
+    meet,
     negative,
     outward,
     power,
@@ -52,6 +53,8 @@ class Enclosed(NamedTuple):
     range: Interval
     slope: Interval | None
     """[d, *shape] for each of the d inputs; None if it depends on none of them."""
+    middle: Interval | None = None
+    """Its value at the middle of the box; None if it depends on no input."""
 
 
 LINEAR = frozenset(
@@ -61,6 +64,10 @@ LINEAR = frozenset(
 NESTED = frozenset("jit pjit closed_call core_call remat checkpoint custom_jvp_call custom_vjp_call".split())
 """Operations that hold a program of their own."""
 COMPARISONS = frozenset("gt ge lt le eq ne".split())
+BENT = frozenset(UNARY) | COMPARISONS | frozenset(
+    "mul div max min clamp abs integer_pow pow rem reduce_max reduce_min dot_general".split()
+)
+"""Operations that are not linear: what they are given is made as tight as can be."""
 
 
 class Program:
@@ -78,24 +85,35 @@ class Program:
 
     def enclosed(self, box: Interval, slopes: bool) -> Enclosed:
         """Range and slopes of the outputs over a box [d]."""
-        identity = jnp.eye(box.low.shape[0], dtype=box.low.dtype)
-        given = Enclosed(box, Interval(identity, identity) if slopes else None)
         constants = [Enclosed(exact(each), None) for each in self._constants]
-        (found,) = _evaluate(self._jaxpr, constants, [given])
-        return found
+        if not slopes:
+            (found,) = _evaluate(self._jaxpr, constants, [Enclosed(box, None)], None)
+            return found
+        identity = jnp.eye(box.low.shape[0], dtype=box.low.dtype)
+        middle = 0.5 * box.low + 0.5 * box.high
+        # Half the width, and what rounding the middle may have moved it by.
+        radius = outward(box.low, jnp.maximum(box.high - middle, middle - box.low), 2.0).high
+        given = Enclosed(box, Interval(identity, identity), Interval(middle, middle))
+        (found,) = _evaluate(self._jaxpr, constants, [given], radius)
+        return _tight(found, radius)
 
 
-def _evaluate(jaxpr: Any, constants: Sequence[Enclosed], inputs: Sequence[Enclosed]) -> list[Enclosed]:
+def _evaluate(
+    jaxpr: Any, constants: Sequence[Enclosed], inputs: Sequence[Enclosed], radius: Array | None
+) -> list[Enclosed]:
+    """The outputs; `radius` [d] is half the width of the box, None if no slopes are wanted."""
     known: dict[Any, Enclosed] = dict(zip(jaxpr.constvars, constants, strict=True))
     known |= dict(zip(jaxpr.invars, inputs, strict=True))
     needed = _needed(jaxpr)
 
     def read(atom: Any) -> Enclosed:
-        return Enclosed(exact(atom.val), None) if isinstance(atom, jax_core.Literal) else known[atom]
+        if isinstance(atom, jax_core.Literal):
+            return Enclosed(exact(np.asarray(atom.val, atom.aval.dtype)), None)
+        return known[atom]
 
     for equation, wanted in zip(jaxpr.eqns, needed, strict=True):
         if wanted:
-            outputs = _apply(equation, [read(each) for each in equation.invars])
+            outputs = _apply(equation, [read(each) for each in equation.invars], radius)
             known |= dict(zip(equation.outvars, outputs, strict=True))
     return [read(each) for each in jaxpr.outvars]
 
@@ -112,20 +130,46 @@ def _needed(jaxpr: Any) -> list[bool]:
     return needed[::-1]
 
 
-def _apply(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
+def _apply(equation: Any, values: list[Enclosed], radius: Array | None) -> list[Enclosed]:
     name, options = equation.primitive.name, equation.params
     if name in NESTED:
         inner = next(options[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in options)
         constants = [Enclosed(exact(each), None) for each in getattr(inner, "consts", ())]
-        return _evaluate(getattr(inner, "jaxpr", inner), constants, values)
+        return _evaluate(getattr(inner, "jaxpr", inner), constants, values, radius)
     if name == "scan":
-        return _scan(options, values)
+        return _scan(options, values, radius)
+    if name in BENT and radius is not None:
+        values = [_tight(each, radius) for each in values]
+    found = _outputs(equation, values)
+    if all(each.middle is None for each in values):
+        return found
+    at_middle = [Enclosed(each.range if each.middle is None else each.middle, None) for each in values]
+    middles = _outputs(equation, at_middle)
+    return [each._replace(middle=middle.range) for each, middle in zip(found, middles, strict=True)]
+
+
+def _tight(value: Enclosed, radius: Array) -> Enclosed:
+    """The value with the range that its slopes allow around the middle, where that is smaller."""
+    if value.slope is None or value.middle is None:
+        return value
+    size = jnp.maximum(abs(value.slope.low), abs(value.slope.high))
+    half = radius.reshape(-1, *[1] * (size.ndim - 1))
+    away = jnp.where(half > 0.0, size * half, 0.0) if isinstance(value.slope, Unbounded) else size * half
+    spread = jnp.sum(away, axis=0) * (1.0 + (len(radius) + 2.0) * float(jnp.finfo(size.dtype).eps))
+    mean = outward(value.middle.low - spread, value.middle.high + spread)
+    found = value.range
+    return value._replace(range=meet(found, mean))
+
+
+def _outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
+    """Range and slopes of what an operation gives."""
+    name, options = equation.primitive.name, equation.params
     if name == "split":
         ends = np.cumsum(options["sizes"])
-        axis = options["axis"]
         starts = ends - np.asarray(options["sizes"])
+        cut = partial(jax.lax.slice_in_dim, axis=options["axis"])
         return [
-            _moved(partial(jax.lax.slice_in_dim, start_index=a, limit_index=b, axis=axis), values[0])
+            _moved(partial(cut, start_index=a, limit_index=b), values[0])
             for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
     if name in COMPARISONS:
@@ -423,7 +467,7 @@ def _cumulative(equation: Any, value: Enclosed) -> Enclosed:
     return Enclosed(total(value.range, axis), slope)
 
 
-def _scan(options: Any, values: list[Enclosed]) -> list[Enclosed]:
+def _scan(options: Any, values: list[Enclosed], radius: Array | None) -> list[Enclosed]:
     """A loop of known length, turn by turn."""
     constants, carried = options["num_consts"], options["num_carry"]
     fixed, carry, series = values[:constants], values[constants : constants + carried], values[constants + carried :]
@@ -432,8 +476,8 @@ def _scan(options: Any, values: list[Enclosed]) -> list[Enclosed]:
     stacked: list[list[Enclosed]] = []
     order = range(length - 1, -1, -1) if options["reverse"] else range(length)
     for turn in order:
-        now = [_moved(lambda array, turn=turn: array[turn], each) for each in series]
-        outputs = _evaluate(body.jaxpr, inner, [*fixed, *carry, *now])
+        now = [_turn(each, turn) for each in series]
+        outputs = _evaluate(body.jaxpr, inner, [*fixed, *carry, *now], radius)
         carry = outputs[:carried]
         stacked.append(outputs[carried:])
     if options["reverse"]:
@@ -441,8 +485,16 @@ def _scan(options: Any, values: list[Enclosed]) -> list[Enclosed]:
     return [*carry, *(_together([turn[i] for turn in stacked]) for i in range(len(stacked[0]) if stacked else 0))]
 
 
+def _turn(value: Enclosed, turn: int) -> Enclosed:
+    """One entry of a series."""
+    found = _moved(lambda array: array[turn], value)
+    return found if value.middle is None else found._replace(middle=Interval(*(end[turn] for end in value.middle)))
+
+
 def _together(values: list[Enclosed]) -> Enclosed:
-    return _concatenate_along(0, [_moved(lambda each: each[None], value) for value in values])
+    found = _concatenate_along(0, [_moved(lambda each: each[None], value) for value in values])
+    middles = [value.range if value.middle is None else value.middle for value in values]
+    return found._replace(middle=Interval(*(jnp.stack(ends) for ends in zip(*middles, strict=True))))
 
 
 RULES: dict[str, Callable[..., Enclosed]] = {
