@@ -58,6 +58,7 @@ from tether.certificates.intervals import (
     outward,
     subtract,
     times,
+    total,
 )
 from tether.certificates.model import Model
 from tether.certificates.programs import LOWER, UPPER, Program, enclose
@@ -144,21 +145,17 @@ class Refined(NamedTuple):
     """Whether some draw explains what was seen."""
 
 
-def _cut(low: Any, high: Any, count: int) -> Interval:
-    """A box as about `count` cells, [cells, d] each: every entry that has a width is cut equally often."""
-    wide = [i for i in range(len(low)) if high[i] > low[i]]
-    each = max(1, int(count ** (1.0 / max(len(wide), 1)) + 1e-9))
-    # What is left over goes to the first entries.
-    cuts = [each if i in wide else 1 for i in range(len(low))]
-    for i in wide:
-        if math.prod(cuts) // cuts[i] * (cuts[i] + 1) <= count:
-            cuts[i] += 1
-    ends = [np.linspace(low[i], high[i], cuts[i] + 1) for i in range(len(low))]
-    places = np.stack([each.reshape(-1) for each in np.meshgrid(*(np.arange(c) for c in cuts), indexing="ij")], -1) \
-        if len(low) else np.zeros((1, 0), dtype=int)
-    lows = np.stack([ends[i][places[:, i]] for i in range(len(low))], -1) if len(low) else np.zeros((1, 0))
-    highs = np.stack([ends[i][places[:, i] + 1] for i in range(len(low))], -1) if len(low) else np.zeros((1, 0))
-    return Interval(lows, highs)
+def _cut(low: Any, high: Any, count: int, sizes: Any) -> Interval:
+    """A box as at most `count` cells, [cells, d] each, cut most often along the entries of the largest `sizes` [d]."""
+    cuts = np.ones(len(low), dtype=int)
+    while True:
+        share = np.where((high > low) & (np.prod(cuts) // cuts * (cuts + 1) <= count), sizes / cuts, 0.0)
+        if not np.any(share > 0.0):
+            break
+        cuts[np.argmax(share)] += 1
+    places = np.indices(cuts).reshape(len(cuts), -1).T  # [cells, d]
+    ends = [low + (high - low) * (places + shift) / cuts for shift in (0, 1)]
+    return Interval(ends[0], np.where(places + 1 == cuts, high, ends[1]))
 
 
 def _over(cells: Interval) -> Interval:
@@ -173,8 +170,8 @@ def _join(*parts: Interval) -> Interval:
 def _largest_product(slopes: Interval, gap: Interval) -> Interval:
     """Slopes [n, m] times a gap [n], summed over its entries: [m]."""
     products = times(slopes, Interval(gap.low[:, None], gap.high[:, None]))
-    total = Interval(jnp.sum(products.low, axis=0), jnp.sum(products.high, axis=0))
-    return outward(*total, 2.0 * slopes.low.shape[0])
+    summed = Interval(total(products.low), total(products.high))
+    return outward(*summed, 2.0 * slopes.low.shape[0])
 
 
 def _inside(value: Interval, box: Interval) -> Array:
@@ -249,7 +246,7 @@ class CompiledStructure(Structure):
         return Interval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
 
     def _cells(self, count: int, dtype: Any) -> Interval:
-        cut = _cut(*self.model.box("draws"), count)
+        cut = _cut(*self.model.box("draws"), count, self._survey.draw_effects)
         return Interval(jnp.asarray(cut.low, dtype), jnp.asarray(cut.high, dtype))
 
     def _context(self, place: Array, dtype: Any) -> Interval:
@@ -554,6 +551,8 @@ class _Survey(NamedTuple):
     """[n, n] largest |d next state_j / d state_i|."""
     cost_slopes: np.ndarray
     """[n]"""
+    draw_effects: np.ndarray
+    """[p] largest change of the prior's cost by each entry of the draw, over its whole range."""
     largest_cost: float
     invariant: bool
     """Whether the range of states is mapped into itself."""
@@ -591,8 +590,8 @@ def _spread(cells: Cells, away: Interval) -> Interval:
 def _moved(slope: Interval, away: Interval) -> Interval:
     """[c, k] of slopes [c, d, k] and differences [c, d]."""
     products = times(slope, Interval(away.low[..., None], away.high[..., None]))
-    total = Interval(jnp.sum(products.low, axis=1), jnp.sum(products.high, axis=1))
-    return outward(*total, 2.0 * slope.low.shape[1])
+    summed = Interval(total(products.low, 1), total(products.high, 1))
+    return outward(*summed, 2.0 * slope.low.shape[1])
 
 
 def _difference(own: Cells, prior: Cells, draws: Interval, around: Interval, weight: Any) -> Interval:
@@ -621,8 +620,8 @@ def _solved(own: Cells, away: Interval, seen: Interval) -> tuple[Interval, Array
     """
     left = subtract(seen, own.middle)  # [k]
     moved = times(own.slope, Interval(away.low[:, None], away.high[:, None]))  # [p, k]
-    total = Interval(jnp.sum(moved.low, axis=0), jnp.sum(moved.high, axis=0))
-    others = outward(total.low - moved.low, total.high - moved.high, 4.0 * moved.low.shape[0])
+    summed = Interval(total(moved.low), total(moved.high))
+    others = outward(summed.low - moved.low, summed.high - moved.high, 4.0 * moved.low.shape[0])
     unknown = ~(jnp.isfinite(others.low) & jnp.isfinite(others.high)) | contains_zero(own.slope)
     safe = Interval(*(jnp.where(unknown, 1.0, end) for end in own.slope))
     rest = subtract(
@@ -642,7 +641,7 @@ def _survey_of(structure: CompiledStructure) -> _Survey:
     n, nz, _, p = model.sizes
     low = np.concatenate([model.box(name)[0] for name in ("state", "context", "draws")])
     high = np.concatenate([model.box(name)[1] for name in ("state", "context", "draws")])
-    pieces = _cut(low, high, SEARCHED)
+    pieces = _cut(low, high, SEARCHED, np.ones(len(low)))
 
     def closed_loop(u: Array) -> Array:
         return structure._closed_loop(0, u[:n], u[n : n + nz], u[n + nz :])
@@ -654,8 +653,7 @@ def _survey_of(structure: CompiledStructure) -> _Survey:
         def of_piece(piece: Interval) -> Any:
             found, inside = enclose(program, piece)
             assert inside.slope is not None
-            size = jnp.maximum(abs(inside.slope.low[:n]), abs(inside.slope.high[:n]))
-            return found, size
+            return found, jnp.maximum(abs(inside.slope.low), abs(inside.slope.high))
 
         found, sizes = jax.vmap(of_piece)(pieces)
         return _over(found), jnp.max(sizes, axis=0)
@@ -668,7 +666,10 @@ def _survey_of(structure: CompiledStructure) -> _Survey:
         np.all(np.asarray(found.low)[1:] >= state[0] - slack)
         and np.all(np.asarray(found.high)[1:] <= state[1] + slack)
     )
-    return _Survey(sizes[:, 1:], sizes[:, 0], float(np.asarray(found.high)[0]), invariant)
+    draws = model.box("draws")
+    effects = np.nan_to_num(sizes[n + nz :, 0], posinf=1.0) * (draws[1] - draws[0])
+    effects = np.maximum(effects, 1e-6 * np.max(effects, initial=1e-300))
+    return _Survey(sizes[:n, 1:], sizes[:n, 0], effects, float(np.asarray(found.high)[0]), invariant)
 
 
 def _contraction(survey: _Survey) -> Contraction | None:

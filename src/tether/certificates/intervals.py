@@ -125,6 +125,18 @@ def reciprocal(value: Interval) -> Interval:
     return Unbounded(jnp.where(possible, found.low, -jnp.inf), jnp.where(possible, found.high, jnp.inf))
 
 
+def total(array: Array, axis: int = 0) -> Array:
+    """The sum over a short axis, term by term: a compiler fuses that with what comes before and after."""
+    count = array.shape[axis]
+    if count > 16:
+        return jnp.sum(array, axis=axis)
+    terms = [jax.lax.index_in_dim(array, i, axis, keepdims=False) for i in range(count)]
+    found = terms[0] if terms else jnp.zeros(array.shape[:axis] + array.shape[axis + 1 :], array.dtype)
+    for each in terms[1:]:
+        found = found + each
+    return found
+
+
 def contains_zero(value: Interval) -> Array:
     """Whether 0 is in it."""
     return jnp.logical_and(value.low <= 0.0, value.high >= 0.0)

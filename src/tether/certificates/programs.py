@@ -40,6 +40,7 @@ from tether.certificates.intervals import (
     reciprocal,
     subtract,
     times,
+    total,
 )
 
 
@@ -155,10 +156,11 @@ def _tight(value: Enclosed, radius: Array) -> Enclosed:
     size = jnp.maximum(abs(value.slope.low), abs(value.slope.high))
     half = radius.reshape(-1, *[1] * (size.ndim - 1))
     away = jnp.where(half > 0.0, size * half, 0.0) if isinstance(value.slope, Unbounded) else size * half
-    spread = jnp.sum(away, axis=0) * (1.0 + (len(radius) + 2.0) * float(jnp.finfo(size.dtype).eps))
+    spread = total(away) * (1.0 + (len(radius) + 2.0) * float(jnp.finfo(size.dtype).eps))
     mean = outward(value.middle.low - spread, value.middle.high + spread)
-    found = value.range
-    return value._replace(range=meet(found, mean))
+    # A compiler that fuses everything would compute what comes before once for each use of it.
+    found: Interval = jax.lax.optimization_barrier(meet(value.range, mean))
+    return value._replace(range=found, slope=jax.lax.optimization_barrier(value.slope))
 
 
 def _outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
@@ -375,14 +377,14 @@ def _reduce_sum(equation: Any, value: Enclosed) -> Enclosed:
     apply = partial(equation.primitive.bind, **equation.params)
     terms = int(np.prod([value.range.low.shape[axis] for axis in equation.params["axes"]], initial=1))
 
-    def total(each: Interval, sum_up: Callable[[Array], Array]) -> Interval:
+    def summed(each: Interval, sum_up: Callable[[Array], Array]) -> Interval:
         unit = terms * float(jnp.finfo(each.low.dtype).eps)
         low, high = (sum_up(end) for end in each)
         off = [unit * sum_up(abs(end)) for end in each]
         return outward(low - off[0], high + off[1])
 
-    slope = None if value.slope is None else total(value.slope, jax.vmap(apply))
-    return Enclosed(total(value.range, apply), slope)
+    slope = None if value.slope is None else summed(value.slope, jax.vmap(apply))
+    return Enclosed(summed(value.range, apply), slope)
 
 
 def _reduce_extreme(equation: Any, value: Enclosed) -> Enclosed:
@@ -457,14 +459,14 @@ def _cumulative(equation: Any, value: Enclosed) -> Enclosed:
     axis, reverse = equation.params["axis"], equation.params["reverse"]
     terms = value.range.low.shape[axis]
 
-    def total(each: Interval, axis: int) -> Interval:
+    def summed(each: Interval, axis: int) -> Interval:
         unit = terms * float(jnp.finfo(each.low.dtype).eps)
         low, high = (jax.lax.cumsum(end, axis, reverse) for end in each)
         off = [unit * jax.lax.cumsum(abs(end), axis, reverse) for end in each]
         return outward(low - off[0], high + off[1])
 
-    slope = None if value.slope is None else total(value.slope, axis + 1)
-    return Enclosed(total(value.range, axis), slope)
+    slope = None if value.slope is None else summed(value.slope, axis + 1)
+    return Enclosed(summed(value.range, axis), slope)
 
 
 def _scan(options: Any, values: list[Enclosed], radius: Array | None) -> list[Enclosed]:
@@ -583,4 +585,4 @@ def _mean_values(program: Program, box: Interval, slope: Interval, outputs: Any,
     moved = times(chosen, away)
     rise = jnp.where(signs > 0.0, moved.high, -moved.low)
     unit = (rise.shape[0] + 2.0) * float(jnp.finfo(rise.dtype).eps)
-    return upper + jnp.sum(rise, axis=0) + unit * (abs(upper) + jnp.sum(abs(rise), axis=0))
+    return upper + total(rise) + unit * (abs(upper) + total(abs(rise)))
