@@ -5,24 +5,32 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test lint format bench docs clean
+.PHONY: help reproduce test lint format package bench docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(VENV)/.core: pyproject.toml constraints.txt
+# What each target needs, and no more: an empty environment, the command line, what builds the site, all of it.
+$(VENV)/.empty:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "tether needs Python 3.11 or newer; '$(PYTHON)' is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) -e '.[limit]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(PIP_INSTALL) -e '.[dev]'
+$(VENV)/.cli: $(VENV)/.empty pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[cli,limit]'
 	@touch $@
+
+$(VENV)/.docs: $(VENV)/.empty pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[docs]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.empty pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.cli $(VENV)/.docs
 
 # Both systems at once, one on each core; without animations, so that their reports do not overwrite each other.
-reproduce: $(VENV)/.core ## Set up, run the paper's evaluation on embedded data, and build a report
+reproduce: $(VENV)/.cli ## Set up, run the paper's evaluation on embedded data, and build a report
 	@rm -rf out/reproduce
 	@export TTY_INTERACTIVE=0; \
 	  $(BIN)/tether reproduce inference --out out/reproduce/inference & \
@@ -48,10 +56,14 @@ format: $(VENV)/.dev ## Format the code in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+package: $(VENV)/.empty ## Build wheel and sdist, and install them in clean environments: core and [all]
+	$(BIN)/python tools/check_package.py
+
 bench: $(VENV)/.dev ## Measure the guard and the rollout against their yardsticks
 	$(BIN)/tether bench guard --out out/bench/guard
 
-docs: $(VENV)/.dev ## Build the documentation as a site, out/docs/index.html
+docs: $(VENV)/.docs ## Build the documentation as a site, out/docs/index.html
+	$(BIN)/python tools/import_graph.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Documentation: out/docs/index.html"
 

@@ -20,7 +20,7 @@ from stable_baselines3 import PPO
 
 import tether
 import tether.adapters.episode_env
-from tether.adapters.guarded import policy_from_sb3
+from tether.gym import policy_from_sb3
 
 
 def main(arguments: Sequence[str] | None = None) -> tether.Audit:

@@ -12,6 +12,7 @@ GUARDED = ("random+acd", "rl+acd", "acrl")
 RULES = ("paper", "released", "tight")
 HORIZON = 6
 BLOCK = 25
+TITLES = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable AI inference"}
 
 
 def made_results(system="carbon", source="embedded", paper=None):
@@ -82,6 +83,7 @@ def made_results(system="carbon", source="embedded", paper=None):
     return {
         "schema": SCHEMA,
         "system": system,
+        "title": TITLES[system],
         "scale": "quick",
         "grid": {
             "lams": lams,
@@ -134,6 +136,7 @@ def made_results(system="carbon", source="embedded", paper=None):
                 for learner, guard in guards
             ],
         },
+        "boards": [{"label": "energy", "action": 0, "series": ["demand", "renewables"]}],
         "episodes": [
             {
                 "demand": [4.0 + i] * HORIZON,

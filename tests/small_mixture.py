@@ -7,12 +7,13 @@ from functools import cache
 import numpy as np
 
 import tether
-from tether.exact import optimistic, planning
-from tether.exact.carbon_mixture import CarbonMixture
-from tether.exact.planning import MixtureSystem, Problem, Resolution
+from tether.exact import optimistic
+from tether.exact.example import BacklogMixture
+from tether.exact.grid import Problem, Resolution, prepare
+from tether.exact.mixture import MixtureSystem
 
 GRID = Resolution(states=9, actions=5, surplus=9, memory=4)
-EXAMPLE = CarbonMixture(
+EXAMPLE = BacklogMixture(
     demand=(2.0, 1.5, 1.0), renewables=(0.0, 0.5, 5.0), kept=(0.2, 1.0), initial=(0.5, 1.5)
 )
 """Three rounds, four transition functions, three kinds of hours, two initial states."""
@@ -23,12 +24,12 @@ THETA = np.array([0.8, 0.1, 0.1])
 
 @cache
 def guarded(lam: float = LAM, b: float = B, rule: str = "tight") -> Problem:
-    return planning.prepare(EXAMPLE.system, EXAMPLE.certificate(lam, b, rule), GRID)
+    return prepare(EXAMPLE.system, EXAMPLE.certificate(lam, b, rule), GRID)
 
 
 @cache
 def unguarded() -> Problem:
-    return planning.prepare(EXAMPLE.system, None, GRID)
+    return prepare(EXAMPLE.system, None, GRID)
 
 
 @cache

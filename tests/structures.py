@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from tether.assure.attack import hostile_episodes
+from tether.assure.breeding import scripted
 from tether.certificates import Box, Outcome
 from tether.core.ops import NUMPY
+from tether.systems import registry
+
+
+def hostile_draws(env, count, rng, horizon=24):
+    """`hostile_episodes` for a plant of an installed system."""
+    return hostile_episodes(registry.of_env(env), env, count, rng, horizon)
 
 
 def guarded_costs(env, certificate, episodes, rounded=lambda values: values, box=None):
@@ -14,7 +22,7 @@ def guarded_costs(env, certificate, episodes, rounded=lambda values: values, box
     And which episodes, [N], had what the certificate takes for an assumption breach.
 
     Args:
-        env: Of `tether.assure.attack.systems`, with an action that is a number.
+        env: Of `tether.assure.attack.plants`, with an action that is a number.
         certificate: Structured.
         episodes: Whose scripts are played; what is not a number is replaced by a large one.
         rounded: What happens to observations, actions and costs on their way between plant and guard.
@@ -31,7 +39,7 @@ def guarded_costs(env, certificate, episodes, rounded=lambda values: values, box
         drawn = {name: episodes[name][:, h] for name in env.series}
         observation = rounded(env.observe(state, drawn))
         prior = env.prior(np.moveaxis(observation, 0, -1))
-        proposal = script[:, h] * (observation[0] + observation[3] + 1.0)
+        proposal = scripted(prior, script[:, h], *env.action_range())
         opened = certificate.open(memory, observation, NUMPY)
         choice = certificate.choose(opened, proposal, prior, box, NUMPY)
         state, _, costs[:, h] = env.step(state, drawn, rounded(choice.action))

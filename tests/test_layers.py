@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
-
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "tether"
-LAYERS = (
-    "core", "certificates", "data", "systems", "simulate", "learn", "exact",
-    "assure", "estimation", "adapters", "paper", "bench", "cli",
-)  # fmt: skip
-"""From the bottom to the top."""
-FACADES = {"__init__.py", "envs.py", "gym.py", "data/__init__.py"}
-"""The public names, each with one line: they may point anywhere, and nothing in the layers imports them."""
-MODULES = sorted(SOURCE.rglob("*.py"))
+from import_graph import FACADES, LAYERS, between_layers, imported, modules, place, svg
 
 
-def place(file: Path) -> str:
-    return file.relative_to(SOURCE).as_posix()
-
-
-def imported(file: Path) -> list[tuple[int, str]]:
-    """(line, module of tether) of every import, those inside functions and for type checking only included."""
-    found = []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.level == 0
-            and (node.module or "").split(".")[0] == "tether"
-        ):
-            module = str(node.module)
-            names = [f"tether.{alias.name}" for alias in node.names] if module == "tether" else [module]
-            found += [(node.lineno, name) for name in names]
-        elif isinstance(node, ast.Import):
-            found += [(node.lineno, each.name) for each in node.names if each.name.split(".")[0] == "tether"]
-    return found
-
-
-@pytest.mark.parametrize("file", MODULES, ids=place)
+@pytest.mark.parametrize("file", modules(), ids=place)
 def test_imports_point_down(file):
     if place(file) in FACADES:
         return
@@ -52,5 +20,15 @@ def test_imports_point_down(file):
 
 
 def test_no_relative_imports():
-    for file in MODULES:
+    for file in modules():
         assert not re.search(r"^\s*from \.", file.read_text(encoding="utf-8"), re.MULTILINE), place(file)
+
+
+def test_the_figure_has_every_layer_and_shows_an_import_that_points_up_in_red():
+    count = between_layers()
+    figure = svg(count)
+    assert all(f">{layer}</text>" in figure for layer in LAYERS)
+    assert figure.count("<path") == len(count)
+    assert "#b3261e" not in figure
+    count["core", "cli"] += 1
+    assert figure.count("#0072b2") == svg(count).count("#0072b2") > svg(count).count("#b3261e") == 1

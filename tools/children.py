@@ -7,6 +7,7 @@ import gc
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import json
 import os
 import resource
@@ -15,8 +16,9 @@ import signal
 import sys
 import time
 import traceback
+import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,6 +49,9 @@ def prepare() -> None:
     )
     settings.load_profile("mutation")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    sys.dont_write_bytecode = (
+        False  # what the first child compiles, tests included, thousands of others only read
+    )
 
 
 def preload(names: Iterable[str]) -> None:
@@ -58,11 +63,15 @@ def preload(names: Iterable[str]) -> None:
                 importlib.import_module(name)
             except Exception:  # some can only be imported by the package that they belong to
                 continue
-    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", bool)
-    if started():
+    if jax_has_started():
         raise RuntimeError("a package used JAX while it was imported, and a fork would inherit its locks")
     gc.collect()
     gc.freeze()  # no child goes through, and so copies, all that was imported
+
+
+def jax_has_started() -> bool:
+    """Whether JAX has computed anything, so that a fork would inherit its locks."""
+    return bool(getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", bool)())
 
 
 class Changed(importlib.machinery.SourceFileLoader):
@@ -155,6 +164,68 @@ def run_tests(
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and not watch.failed:
         watch.failed = ["pytest", f"exit code {int(code)}"]
     return {"failed": watch.failed[:2], "seconds": watch.seconds, "executed": watch.executed}
+
+
+def with_collected(files: Sequence[str], then: Callable[[dict[str, Any], _Watch], None]) -> str:
+    """Collect the tests of these files and, in the middle of pytest, hand them over by id; an error, or nothing."""
+    watch = _Watch((), (), (), 0.0)
+
+    class Handover:
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtestloop(self, session: Any) -> bool:
+            if not watch.failed:
+                then({item.nodeid: item for item in session.items}, watch)
+            return True
+
+    pytest.main([*OPTIONS, *files], plugins=[watch, Handover()])
+    return ": ".join(watch.failed[:2])
+
+
+def run_items(items: Iterable[Any], watch: _Watch, limit: float) -> list[str]:
+    """Run collected tests until one fails: that test and what it said, or nothing."""
+    watch.limit = limit
+    for item in items:
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        if watch.failed:
+            break
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
+    return watch.failed[:2]
+
+
+def functions_of(paths: Iterable[str]) -> dict[tuple[str, str, int], list[types.FunctionType]]:
+    """All functions of these files that there are, by path, qualified name and first line."""
+    wanted = frozenset(paths)
+    found: dict[tuple[str, str, int], list[types.FunctionType]] = {}
+    for each in gc.get_objects():
+        if type(each) is types.FunctionType and each.__code__.co_filename in wanted:
+            found.setdefault(_place(each.__code__), []).append(each)
+    return found
+
+
+def exchange(code: types.CodeType, function: str, known: Mapping[tuple[str, str, int], Any]) -> bool:
+    """Give the outermost function of a qualified name its code in a newly compiled module; whether that can be done.
+
+    Everyone who has imported the function has it changed, as it stays the same object.
+    """
+    for name in function.split("."):
+        inner = [each for each in code.co_consts if isinstance(each, types.CodeType) and each.co_name == name]
+        if len(inner) != 1:  # a statement of a class or module, or a property with a setter
+            return False
+        (code,) = inner
+        if code.co_flags & inspect.CO_OPTIMIZED:  # a function; the body of a class is none
+            break
+    else:
+        return False
+    there = known.get(_place(code), ())
+    if not there or any(each.__code__.co_freevars != code.co_freevars for each in there):
+        return False
+    for each in there:
+        each.__code__ = code
+    return True
+
+
+def _place(code: types.CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 @dataclass

@@ -1,7 +1,11 @@
 """tether: let a learning policy run your plant while its cost stays within reach of the policy you trust.
 
-Importing `tether` loads the promise and the online guard only: NumPy, no JAX. `tether.rollout`, `tether.envs`
-and what else needs more is loaded when it is first used.
+Importing `tether` loads the promise and the online guard only: NumPy, no reader of data, no environment, no JAX. What
+needs more is loaded when it is first used, and says which extra of the package brings it if that is not installed.
+
+What is used every day is in `__all__`. Further names can be taken from here as well; each lives in its own room:
+results and errors of the guard in `tether.core`, monitors in `tether.core.monitor`, networks and recipes in
+`tether.learn`, what `estimate` and `verify` return in `tether.estimation` and `tether.assure`.
 """
 
 from __future__ import annotations
@@ -10,78 +14,104 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tether.certificates import LipschitzCertificate, Structured
-from tether.core.audit import Audit, audit
+from tether.core.audit import audit
 from tether.core.contract import Contract
-from tether.core.guard import AssumptionBreach, Breach, Decision, Guard, GuardMisuse, PriorFailed, Reason
-from tether.core.monitor import LipschitzMonitor, Ranges
-from tether.core.projection import project
-from tether.core.run import Run
-from tether.core.sensitivity import EstimatedSensitivity, Sensitivity, geometric, table
-from tether.learn.policy import NetworkPolicy, load_policy
+from tether.core.extras import missing
+from tether.core.guard import Guard
+from tether.core.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
-    from tether import data, envs, gym
-    from tether.assure.verify.verdict import Verification, verify
-    from tether.estimation.estimate import Estimate, Estimates, estimate
-    from tether.learn.mpc import PlanningPolicy
-    from tether.learn.train import Recipe, Score, Training, evaluate, regrets, train
+    from tether import data, envs, gym, systems
+    from tether.assure.verify.verdict import Verification as Verification
+    from tether.assure.verify.verdict import verify
+    from tether.core.audit import Audit as Audit
+    from tether.core.guard import AssumptionBreach as AssumptionBreach
+    from tether.core.guard import Breach as Breach
+    from tether.core.guard import Decision as Decision
+    from tether.core.guard import GuardMisuse as GuardMisuse
+    from tether.core.guard import PriorFailed as PriorFailed
+    from tether.core.guard import Reason as Reason
+    from tether.core.monitor import LipschitzMonitor as LipschitzMonitor
+    from tether.core.monitor import Ranges as Ranges
+    from tether.core.projection import project as project
+    from tether.core.run import Run as Run
+    from tether.core.sensitivity import EstimatedSensitivity as EstimatedSensitivity
+    from tether.estimation.estimate import estimate
+    from tether.estimation.estimates import Estimate as Estimate
+    from tether.estimation.estimates import Estimates as Estimates
+    from tether.learn.mpc import PlanningPolicy as PlanningPolicy
+    from tether.learn.policy import NetworkPolicy as NetworkPolicy
+    from tether.learn.policy import load_policy
+    from tether.learn.train import Recipe as Recipe
+    from tether.learn.train import Score as Score
+    from tether.learn.train import Training as Training
+    from tether.learn.train import evaluate as evaluate
+    from tether.learn.train import regrets as regrets
+    from tether.learn.train import train
     from tether.simulate.rollout import rollout
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AssumptionBreach",
-    "Audit",
-    "Breach",
     "Contract",
-    "Decision",
-    "Estimate",
-    "EstimatedSensitivity",
-    "Estimates",
     "Guard",
-    "GuardMisuse",
     "LipschitzCertificate",
-    "LipschitzMonitor",
-    "NetworkPolicy",
-    "PlanningPolicy",
-    "PriorFailed",
-    "Ranges",
-    "Reason",
-    "Recipe",
-    "Run",
-    "Score",
     "Sensitivity",
     "Structured",
-    "Training",
-    "Verification",
     "audit",
     "data",
     "envs",
     "estimate",
-    "evaluate",
     "geometric",
     "gym",
     "load_policy",
-    "project",
-    "regrets",
     "rollout",
+    "systems",
     "table",
     "train",
     "verify",
 ]
 
-# What needs JAX or SciPy, and where it is.
-_LATER = (
-    {"PlanningPolicy": "tether.learn.mpc", "rollout": "tether.simulate.rollout"}
-    | dict.fromkeys(("Recipe", "Score", "Training", "evaluate", "regrets", "train"), "tether.learn.train")
-    | dict.fromkeys(("Estimate", "Estimates", "estimate"), "tether.estimation.estimate")
-    | dict.fromkeys(("Verification", "verify"), "tether.assure.verify.verdict")
-)
+_MODULES = ("data", "envs", "gym", "systems")
+_LATER = {
+    name: module
+    for module, names in {
+        "tether.assure.verify.verdict": ("Verification", "verify"),
+        "tether.core.audit": ("Audit",),
+        "tether.core.guard": (
+            "AssumptionBreach",
+            "Breach",
+            "Decision",
+            "GuardMisuse",
+            "PriorFailed",
+            "Reason",
+        ),
+        "tether.core.monitor": ("LipschitzMonitor", "Ranges"),
+        "tether.core.projection": ("project",),
+        "tether.core.run": ("Run",),
+        "tether.core.sensitivity": ("EstimatedSensitivity",),
+        "tether.estimation.estimate": ("estimate",),
+        "tether.estimation.estimates": ("Estimate", "Estimates"),
+        "tether.learn.mpc": ("PlanningPolicy",),
+        "tether.learn.policy": ("NetworkPolicy", "load_policy"),
+        "tether.learn.train": ("Recipe", "Score", "Training", "evaluate", "regrets", "train"),
+        "tether.simulate.rollout": ("rollout",),
+    }.items()
+    for name in names
+}
+"""Where each name that is loaded when it is first used lives."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
+    if name not in _LATER and name not in _MODULES:
+        raise AttributeError(f"module 'tether' has no attribute {name!r}")
+    try:
+        if name in _MODULES:
+            return importlib.import_module(f"tether.{name}")
         return getattr(importlib.import_module(_LATER[name]), name)
-    if name in ("data", "envs", "gym"):
-        return importlib.import_module(f"tether.{name}")
-    raise AttributeError(f"module 'tether' has no attribute {name!r}")
+    except ModuleNotFoundError as error:
+        raise missing(f"tether.{name}", error) from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_LATER})

@@ -1,6 +1,13 @@
 """Gymnasium: the guard as a wrapper, and tether's systems as environments."""
 
-from tether.adapters.episode_env import EpisodeEnv, make_env
-from tether.adapters.guarded import Guarded, GuardedVector, policy_from_sb3
+from tether.core.extras import missing
+
+try:
+    from tether.adapters.episode_env import EpisodeEnv, make_env
+    from tether.adapters.guarded import Guarded
+    from tether.adapters.guarded_vector import GuardedVector
+    from tether.adapters.sb3 import policy_from_sb3
+except ModuleNotFoundError as error:
+    raise missing("tether.gym", error) from None
 
 __all__ = ["EpisodeEnv", "Guarded", "GuardedVector", "make_env", "policy_from_sb3"]

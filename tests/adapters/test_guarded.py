@@ -16,7 +16,9 @@ from gymnasium.wrappers import Autoreset, RescaleAction, TimeLimit
 
 import tether
 import tether.adapters.episode_env
-from tether.adapters.guarded import Guarded, GuardedVector, policy_from_sb3
+from tether.adapters.guarded import Guarded
+from tether.adapters.guarded_vector import GuardedVector
+from tether.adapters.sb3 import policy_from_sb3
 
 HORIZON = 6
 CONTRACT = tether.Contract(lam=0.5, b=0.2, horizon=HORIZON, cost_floor=0.5)

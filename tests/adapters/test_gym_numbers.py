@@ -11,7 +11,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import tether
 import tether.adapters.episode_env  # registers tether/Carbon-v0 and others
 from tether import AssumptionBreach
-from tether.adapters.guarded import Guarded, GuardedVector
+from tether.adapters.guarded import Guarded
+from tether.adapters.guarded_vector import GuardedVector
 from tether.certificates import Shadowing, Structured
 
 SYSTEMS = {

@@ -8,7 +8,8 @@ import pytest
 
 import tether
 import tether.adapters.episode_env
-from tether.adapters.guarded import Guarded, policy_from_sb3
+from tether.adapters.guarded import Guarded
+from tether.adapters.sb3 import policy_from_sb3
 
 sb3 = pytest.importorskip(
     "stable_baselines3", reason="stable-baselines3 is not installed; it is the extra [sb3]"

@@ -10,6 +10,7 @@ import pytest
 
 import tether
 from tether.assure.limit import hindsight_limit
+from tether.assure.nonlinear import NonlinearProgram
 
 pytest.importorskip("cvxpy")
 
@@ -20,11 +21,16 @@ SYSTEMS = {
         tether.data.synthetic_inference(0, 6),
         ((5.0, 6.0), (0.0, 2.0)),
     ),
+    "cooling": (tether.envs.Cooling(), tether.data.synthetic_cooling(0, 6), ((0.5, 0.5), (0.0, 1.0))),
 }
 
 
-def generous(observation, key):
-    return observation[0] + 0.3 * observation[1]
+GENEROUS = {
+    "carbon": lambda observation, key: observation[0] + 0.3 * observation[1],
+    "inference": lambda observation, key: observation[0] + 0.3 * observation[1],
+    "cooling": lambda observation, key: 0.0 * observation[:2],
+}
+"""Whoever would rather earn than keep the promise."""
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -35,7 +41,7 @@ def test_the_limit_is_above_whatever_keeps_the_promise_and_nearly_attained(name,
         contract = env.contract(lam, b)
         limit = hindsight_limit(env, episodes, contract, prior.costs, processes=1, cache=tmp_path)
         certificate = tether.LipschitzCertificate(contract, env.sensitivity)
-        run = tether.rollout(env, generous, episodes, certificate)
+        run = tether.rollout(env, GENEROUS[name], episodes, certificate)
         assert np.all(run.returns <= limit.upper + 1e-6)
         assert np.all(limit.attained <= limit.upper + 1e-3)
         assert np.mean(limit.upper - limit.attained) < 0.1 * np.mean(limit.upper - prior.returns)
@@ -64,21 +70,39 @@ def test_what_was_solved_is_read_again(tmp_path, monkeypatch):
     assert np.array_equal(first.upper, again.upper)
 
 
-def test_systems_without_a_program_and_costs_of_the_wrong_shape_are_refused():
+def test_the_program_of_a_linear_system_is_exact():
+    env, episodes, _ = SYSTEMS["cooling"]
+    prior = tether.rollout(env, env.prior, episodes)
+    found = hindsight_limit(env, episodes, env.contract(0.5, 0.5), prior.costs, processes=1)
+    assert found.proven
+    np.testing.assert_allclose(found.attained, found.upper, rtol=1e-4)
+
+
+def test_a_search_by_gradients_attains_what_the_convex_program_proves_within_a_percent():
+    env, episodes, _ = SYSTEMS["carbon"]
+    some, contract = episodes[:2], SYSTEMS["carbon"][0].contract(2.0, 2.0)
+    prior = tether.rollout(env, env.prior, some)
+    convex, searched = (
+        hindsight_limit(env, some, contract, prior.costs, processes=1, program=program)
+        for program in (None, NonlinearProgram)
+    )
+    assert convex.proven
+    assert not searched.proven
+    assert np.array_equal(searched.upper, searched.attained)
+    gained = (searched.attained - prior.returns) / (convex.upper - prior.returns)
+    assert np.all((gained > 0.99) & (gained < 1.0 + 1e-5))
+
+
+def test_costs_of_the_wrong_shape_are_refused():
     env, episodes, _ = SYSTEMS["carbon"]
     with pytest.raises(ValueError, match=r"prior_costs must be \[6, 24\]"):
         hindsight_limit(env, episodes, env.contract(2.0, 2.0), np.ones(3))
-    cooling = tether.envs.Cooling()
-    with pytest.raises(TypeError, match="not for Cooling"):
-        hindsight_limit(
-            cooling, tether.data.synthetic_cooling(0, 2), cooling.contract(1.0, 1.0), np.ones((2, 24))
-        )
 
 
 def test_the_command_writes_the_share_of_each_policy(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from tether.cli.main import app
+    from tether.cli.app import app
     from tether.learn.mpc import PlanningPolicy
 
     # The prior's action in the place of the plan, which tests/learn/test_mpc.py looks at; in two calls.

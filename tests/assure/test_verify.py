@@ -17,10 +17,10 @@ from tether.assure.verify import (
     Constants,
     Search,
     Sides,
-    as_system,
+    as_simulator,
     claims_of,
     functions,
-    gymnasium_system,
+    gymnasium_simulator,
     refute,
     replay,
 )
@@ -79,7 +79,9 @@ def test_a_counterexample_is_small_round_inside_the_region_and_replays():
     assert all(float(f"{number:.3g}") == number for number in numbers)
     assert example.point["draw 1"]["drop_rate"] == 0.0
     (claim,) = [
-        each for each in claims_of(as_system(env), smaller, Constants(cost_floor=1.0)) if each.name == "p(1)"
+        each
+        for each in claims_of(as_simulator(env), smaller, Constants(cost_floor=1.0))
+        if each.name == "p(1)"
     ]
     again, refuted = replay(claim, example.point)
     assert refuted
@@ -169,7 +171,7 @@ def test_a_gymnasium_environment_is_checked_with_the_same_noise_on_both_sides():
     def put(env, state):
         env.x = state
 
-    system = gymnasium_system(Line(), put, lambda x: -0.25 * x, states=(-np.ones(1), np.ones(1)), seeds=20)
+    system = gymnasium_simulator(Line(), put, lambda x: -0.25 * x, states=(-np.ones(1), np.ones(1)), seeds=20)
     little = Search(samples=64, steps=0, generations=8, population=8)
     right = tether.Sensitivity(1e-9, 1.0, tether.geometric(0.25))
     found = tether.verify(system, right, cost_floor=0.0, rounds=2, claims=["p(1)", "p(2)"], search=little)
@@ -284,9 +286,9 @@ def test_what_is_declared_to_be_shared_must_not_depend_on_what_is_played():
         shared = ("clock",)
 
     with pytest.raises(ValueError, match="waiting is declared to be shared, but after one round it is"):
-        as_system(Mistaken())
+        as_simulator(Mistaken())
     with pytest.raises(ValueError, match="shared names 'clock', but the state has waiting, hour"):
-        as_system(Misspelt())
+        as_simulator(Misspelt())
     given = {"states": (np.zeros(2), np.ones(2)), "actions": (0.0, 1.0)}
     pair = (lambda x, a, w: x[0], lambda x, a, w: np.stack([0.5 * x[0] + a, x[1]]), lambda x: 0.0 * x[0])
     assert functions(*pair, **given, shared=[1]).others.names == ("state[0]",)
@@ -329,6 +331,6 @@ def test_several_lam_may_be_looked_at():
         "now (prior)"
     ].counterexample
     assert 0.0 < example.point["contract"]["lam"] <= 5.0
-    made = claims_of(as_system(Station(), region), certificate, Constants(), rounds=1, lam=(0.0, 5.0))
+    made = claims_of(as_simulator(Station(), region), certificate, Constants(), rounds=1, lam=(0.0, 5.0))
     (claim,) = [each for each in made if each.name == "now (prior)"]
     assert replay(claim, example.point) == (example, True)

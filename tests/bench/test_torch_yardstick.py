@@ -50,7 +50,7 @@ def differences(episodes, rule):
     inputs = torch.stack(seen, dim=1)
     sensitivity = env.sensitivity
     later = np.arange(episodes.horizon)[::-1]
-    total = sensitivity.immediate + sensitivity.carried * sensitivity.perturbation.reach(later, np)
+    total = sensitivity.immediate + sensitivity.carried * sensitivity.perturbation.sum_over(later, np)
     memory = np.zeros_like(ours.deviations)
     for h in range(1, episodes.horizon):
         memory[:, h] = sensitivity.perturbation.remember(memory[:, h - 1], ours.deviations[:, h - 1], np)

@@ -170,9 +170,9 @@ def test_bisection_finds_the_least_ratio_over_a_long_horizon(rho, base, slope, m
     p, immediate, carried = geometric(rho), 2.0, 3.0
     k = np.arange(1, remaining + 1)
     # As much memory as leaves every numerator at least 0, which is what a kept promise means.
-    memory = memory_share * float(np.min((base + k * slope) / (carried * p.reach(k, NUMPY))))
-    ratios = (base + k * slope - carried * p.felt_over(memory, k, NUMPY)) / (
-        immediate + carried * p.reach(k - 1, NUMPY)
+    memory = memory_share * float(np.min((base + k * slope) / (carried * p.sum_over(k, NUMPY))))
+    ratios = (base + k * slope - carried * p.carried_deviation_over(memory, k, NUMPY)) / (
+        immediate + carried * p.sum_over(k - 1, NUMPY)
     )
     found = p.least_ratio(base, slope, immediate, carried, memory, remaining, 3000, NUMPY)
     assert found == pytest.approx(ratios.min(), rel=1e-9, abs=1e-10 * (base + slope * remaining))

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import tether
-from tether.assure.attack import hostile, hostile_episodes, systems
+from structures import hostile_draws
+from tether.assure.attack import Hostile, scripted_plant
 from tether.certificates import Shadowing, Structured
 from tether.certificates.share import CLOSE
+from tether.systems import registry
 from tether.systems.cooling.synthetic import synthetic_cooling
 
 SYSTEMS = ("carbon", "inference")
-SCRIPTED = {name: next(iter(systems(name).values())) for name in (*SYSTEMS, "cooling")}
+SCRIPTED = {name: scripted_plant(registry.find(name).env()) for name in (*SYSTEMS, "cooling")}
 CONTRACTS = ((0.0, 2.0), (2.0, 0.3), (10.0, 6.0), (0.0, 0.01))
 
 
@@ -27,7 +29,7 @@ def shadowing(env, lam, b):
 @functools.cache
 def attack(name):
     """The same episodes for each test, so that one program serves them."""
-    return hostile_episodes(SCRIPTED[name], 4_000, np.random.default_rng(0))
+    return hostile_draws(SCRIPTED[name], 4_000, np.random.default_rng(0))
 
 
 @pytest.mark.slow
@@ -37,7 +39,7 @@ def test_no_hostile_policy_breaks_the_promise_with_the_prior_known(name):
     episodes = attack(name)
     prior = tether.rollout(env, env.prior, episodes, record="outcomes")
     for lam, b in CONTRACTS:
-        run = tether.rollout(env, hostile, episodes, shadowing(env, lam, b))
+        run = tether.rollout(env, Hostile(env), episodes, shadowing(env, lam, b))
         assert not np.any(run.breached)
         verdict = tether.audit(run, prior, env.contract(lam, b))
         assert verdict.holds, f"lam={lam}, b={b}: {verdict}"
@@ -50,7 +52,7 @@ def play(env, episodes, i, guard, reveals):
     for h in range(episodes.horizon):
         drawn = {name: episodes[name][i, h] for name in env.drawn_names}
         seen = env.observation(state, drawn)
-        decision = guard.act(seen, hostile(seen, None))
+        decision = guard.act(seen, Hostile(env)(seen))
         state, _, cost = env.step(state, drawn, decision.action)
         follower, _, prior_cost = env.step(follower, drawn, env.prior(env.observation(follower, drawn)))
         hidden = {name: drawn[name] for name in env.hidden}
@@ -66,7 +68,7 @@ def test_the_prior_is_replayed_exactly_and_as_in_the_rollout(name):
     env = SCRIPTED[name]
     episodes = attack(name)
     certificate = shadowing(env, 0.5, 0.5)
-    run = tether.rollout(env, hostile, episodes, certificate) if name in SYSTEMS else None
+    run = tether.rollout(env, Hostile(env), episodes, certificate) if name in SYSTEMS else None
     for i in range(6):
         guard = tether.Guard(certificate, env.prior, env.low, env.high, env.norm, resolution=0.0)
         spent = 0.0
@@ -82,7 +84,7 @@ def test_the_prior_is_replayed_exactly_and_as_in_the_rollout(name):
 @pytest.mark.parametrize("name", ["carbon", "inference", "cooling"])
 def test_where_nothing_is_revealed_the_structure_takes_over_and_the_promise_holds(name):
     env, rng = SCRIPTED[name], np.random.default_rng(2)
-    episodes = hostile_episodes(env, 12, rng)
+    episodes = hostile_draws(env, 12, rng)
     for i, (lam, b) in enumerate(CONTRACTS * 3):
         guard = tether.Guard(shadowing(env, lam, b), env.prior, env.low, env.high, env.norm)
         silent = rng.integers(8)
@@ -96,7 +98,7 @@ def test_where_nothing_is_revealed_the_structure_takes_over_and_the_promise_hold
 
 def test_without_anything_revealed_it_decides_as_the_structure_does():
     env = SCRIPTED["carbon"]
-    episodes = hostile_episodes(env, 2, np.random.default_rng(3))
+    episodes = hostile_draws(env, 2, np.random.default_rng(3))
     contract = env.contract(0.5, 0.5)
     guards = [
         tether.Guard(each, env.prior, env.low)

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 
 import tether
-from structures import guarded_costs, prior_costs
-from tether.assure.attack import BOUNDS, attack, hostile, hostile_episodes, loosened, systems
+from structures import guarded_costs, hostile_draws, prior_costs
+from tether.assure.attack import Hostile, attack, loosened, plants
 from tether.bench.sets import allowed_shares
 from tether.certificates import Bounds, Box, Outcome, Round, Structured
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, jax_ops
+from tether.systems import registry
 
 KINDS = ("carbon", "inference")  # the vector system is in test_cooling_structure.py
-SYSTEMS = {(kind, name): env for kind in KINDS for name, env in systems(kind).items()}
-PAPERS = {kind: systems(kind)["the paper's"] for kind in KINDS}
-LOOSE = [(kind, bound) for kind in KINDS for bound in BOUNDS[kind]]
+SYSTEMS = {(kind, name): env for kind in KINDS for name, env in plants(registry.find(kind)).items()}
+PAPERS = {kind: SYSTEMS[kind, "standard"] for kind in KINDS}
+LOOSE = [(kind, bound) for kind in KINDS for bound in PAPERS[kind].structure.loosenable]
 CONTRACTS = ((0.0, 2.0), (2.0, 0.3), (10.0, 6.0), (0.0, 0.01), (0.0, 0.0))
 PLAIN = {"carbon": tether.envs.Carbon(), "inference": tether.envs.Inference()}
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
@@ -69,7 +70,7 @@ def test_the_excess_of_a_round_is_the_largest_that_brute_force_finds_and_hardly_
             worst = np.maximum(worst, cost - (1.0 + lam) * env.step(state, drawn, wish).cost)
     assert np.all(claimed >= worst - 1e-12 * env.structure.scale)
     assert np.median(claimed - worst) < 0.01
-    if name == "the paper's":
+    if name == "standard":
         assert np.quantile((claimed - worst) / (1.0 + np.abs(worst)), 0.99) < 0.05
 
 
@@ -77,16 +78,16 @@ def test_the_excess_of_a_round_is_the_largest_that_brute_force_finds_and_hardly_
 @pytest.mark.parametrize("kind", PAPERS)
 def test_the_safe_set_is_nearly_the_largest_that_keeps_the_promise(kind):
     env = PLAIN[kind]
-    lam, b, extreme, least = {"carbon": (2.0, 2.0, 0.0, 0.95), "inference": (5.0, 0.1, 6.0, 0.9)}[kind]
+    lam, b, least = registry.find(kind).safe_sets
     episodes = getattr(tether.data, f"synthetic_{kind}")(seed=0, n=40)
-    allowed = allowed_shares(env, env.contract(lam, b), episodes, extreme)
+    allowed = allowed_shares(env, env.contract(lam, b), episodes)
     assert np.quantile(allowed.known, 0.01) > least
     assert np.max(allowed.known) < 1.001  # brute force is not fooled
 
 
 def test_backups_lead_back_to_safety_whatever_is_drawn():
     for (kind, name), env in SYSTEMS.items():
-        episodes = hostile_episodes(env, 300, np.random.default_rng(1))
+        episodes = hostile_draws(env, 300, np.random.default_rng(1))
         zero = np.zeros(len(episodes))
         state = type(env.initial())(*(zero + number for number in env.initial()))
         level = env.structure.backlog_max if kind == "carbon" else 0.0
@@ -110,10 +111,10 @@ def test_clearing_has_no_bound_where_energy_does_not_suffice():
 
 
 def test_a_carried_backup_is_played_where_not_even_the_prior_is_safe():
-    env = systems("carbon")["slow to forget"]
+    env = SYSTEMS["carbon", "slow to forget"]
     contract = env.contract(0.0, 0.3)
     certificate = Structured(contract, env.structure)
-    episodes = hostile_episodes(env, 20, np.random.default_rng(0))
+    episodes = hostile_draws(env, 20, np.random.default_rng(0))
     cleared = 0
     for i in range(20):
         guard = tether.Guard(certificate, env.prior, low=0.0, resolution=0.0)
@@ -134,7 +135,7 @@ def test_with_limited_energy_the_prior_is_a_backup_and_the_promise_is_kept(kind)
     """The action box of Gymnasium's environments: with it both backups of the carbon system are looked at."""
     env = PAPERS[kind]
     contract = env.contract(0.5, 0.3)
-    episodes = hostile_episodes(env, 600, np.random.default_rng(8))
+    episodes = hostile_draws(env, 600, np.random.default_rng(8))
     certificate = Structured(contract, env.structure)
     box = Box(0.0, 27.0 if kind == "carbon" else env.high, "l2")
     costs, breached = guarded_costs(env, certificate, episodes, box=box)
@@ -150,7 +151,9 @@ def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do(kind):
     env = PAPERS[kind]
     for lam, b in CONTRACTS:
         contract = env.contract(lam, b)
-        found = attack(kind, env, Structured(contract, env.structure), 4_000, 0, batch=2_000)
+        found = attack(
+            registry.find(kind), kind, env, Structured(contract, env.structure), 4_000, 0, batch=2_000
+        )
         assert found.violations == found.breaches == 0, found
         assert found.unguarded > 0.3
         if contract.earned > 0.0:
@@ -170,14 +173,14 @@ def test_the_promise_holds_at_the_edges_of_contracts_without_a_cost_floor_and_in
     env = SYSTEMS[kind, name]
     for contract in EDGES:
         count = 60 if contract.horizon == 60 else 500
-        episodes = hostile_episodes(env, count, np.random.default_rng(3), contract.horizon)
+        episodes = hostile_draws(env, count, np.random.default_rng(3), contract.horizon)
         prior = prior_costs(env, episodes)
         costs, breached = guarded_costs(env, Structured(contract, env.structure), episodes)
         assert tether.audit(costs, prior, contract).holds
         assert not np.any(breached)
     # Less than the round-off of the plant itself cannot be promised.
     contract = env.contract(0.0, max(0.01, 1e-5 * env.structure.scale))
-    episodes = hostile_episodes(env, 1_500, np.random.default_rng(4))
+    episodes = hostile_draws(env, 1_500, np.random.default_rng(4))
     coarse = Structured(contract, env.structure, resolution=FLOAT32)
     costs, breached = guarded_costs(env, coarse, episodes, to_float32)
     assert tether.audit(costs, prior_costs(env, episodes), contract).holds
@@ -193,7 +196,7 @@ def to_float32(values):
 def test_without_its_resolution_a_float32_plant_breaks_the_promise(kind):
     env = PAPERS[kind]
     contract = env.contract(0.0, 0.01)
-    episodes = hostile_episodes(env, 3_000, np.random.default_rng(4))
+    episodes = hostile_draws(env, 3_000, np.random.default_rng(4))
     costs, breached = guarded_costs(env, Structured(contract, env.structure), episodes, to_float32)
     verdict = tether.audit(costs[~breached], prior_costs(env, episodes)[~breached], contract)
     assert not verdict.holds  # where the guard has not noticed that something is wrong
@@ -207,7 +210,7 @@ ATTACKED = [pair for pair in LOOSE if pair != ("carbon", "below")]
 def test_any_bound_loosened_by_five_percent_breaks_the_promise(kind, bound):
     env = PAPERS[kind]
     contract = env.contract(0.0, 0.01)
-    episodes = hostile_episodes(env, 2_000, np.random.default_rng(3))
+    episodes = hostile_draws(env, 2_000, np.random.default_rng(3))
     costs, _ = guarded_costs(env, Structured(contract, loosened(env.structure, bound)), episodes)
     assert tether.audit(costs, prior_costs(env, episodes), contract).violation_rate > 0.005
 
@@ -219,7 +222,7 @@ def online(env, episodes, i, guard, proposal=None):
         drawn = {name: episodes[name][i, h] for name in env.drawn_names}
         observation = env.observation(state, drawn)
         before = guard._state
-        wish = float(hostile(observation, None)) if proposal is None else proposal
+        wish = float(Hostile(env)(observation)) if proposal is None else proposal
         decision = guard.act(observation, wish)
         state, _, cost = env.step(state, drawn, decision.action)
         guard.observe(cost)
@@ -230,9 +233,9 @@ def online(env, episodes, i, guard, proposal=None):
 @pytest.mark.parametrize("kind", PAPERS)
 def test_the_online_guard_and_the_compiled_rollout_decide_alike(kind):
     env = PAPERS[kind]
-    episodes = hostile_episodes(env, 2_000, np.random.default_rng(2))
+    episodes = hostile_draws(env, 2_000, np.random.default_rng(2))
     certificate = Structured(env.contract(0.5, 1.0), env.structure)
-    run = tether.rollout(env, hostile, episodes, certificate)
+    run = tether.rollout(env, Hostile(env), episodes, certificate)
     for i in range(12):
         guard = tether.Guard(certificate, env.prior, env.low, env.high, resolution=0.0)
         rounds = list(online(env, episodes, i, guard))
@@ -246,7 +249,7 @@ def test_the_online_guard_and_the_compiled_rollout_decide_alike(kind):
 def test_what_is_played_is_checked_or_carried(kind):
     """The lemma behind the promise, its inequality written out: (**) for the action and the backup of the decision."""
     env = PAPERS[kind]
-    episodes = hostile_episodes(env, 40, np.random.default_rng(5))
+    episodes = hostile_draws(env, 40, np.random.default_rng(5))
     checked = carried = 0
     for i, (lam, b) in enumerate(CONTRACTS * 8):
         contract = env.contract(lam, b)

@@ -11,7 +11,7 @@ import pytest
 
 from tether import Contract
 from tether.certificates import Bounds, Box, Outcome, Structure, Structured
-from tether.certificates.structured import Opened, StructuredState, Taken
+from tether.certificates.structured import Opened, StructuredState, Taken, _either, _on_the_way
 from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
 CONTRACT = Contract(lam=2.0, b=3.0, horizon=5, cost_floor=1.0)
@@ -57,6 +57,7 @@ class Plain(Structure):
         return seen[0] - prior_seen[0], prior_seen[0] - seen[0]
 
     def backup(self, plan, now, ops):
+        assert plan == 1
         return 0.0 * now.prior - 1.0
 
     def bounds(self, now, action, plan, ops):
@@ -116,6 +117,7 @@ def test_what_is_seen_must_be_covered_up_to_round_off():
 
 def test_before_the_first_round_nothing_is_spent():
     assert certificate().start(FLOATS) == StructuredState(0.0, 0.0, (0.0, 0.0), 12.0, 0.0, False)
+    assert certificate().start() == certificate().start(FLOATS)
     assert certificate().backup_names == ("prior", "rest")
     assert certificate().revealed_names == ()
     assert certificate().feature_units() == (5.0, 1.0, 1.0, 1.0)
@@ -125,6 +127,7 @@ def test_before_the_first_round_nothing_is_spent():
 
 def test_a_plan_goes_on_where_the_features_say():
     made = certificate()
+    assert made.resume((0.0, 0.5, 0.25, 5.0)) == StructuredState(0.0, 5.0, (0.5, 0.25), 0.0, 0.0, False)
     resumed = made.resume((4.0, 0.5, 0.25, 3.0))
     assert resumed == StructuredState(2.0, 2.0 * 3.0 + 5.0 - 4.0, (0.5, 0.25), 0.0, 0.0, False)
     # The slack of its coming round is what it was, but for the reserve.
@@ -150,7 +153,8 @@ def test_an_action_is_safe_iff_every_total_leaves_the_reserve(plan, epsilon):
     # In the last round only that round counts.
     last = opened._replace(remaining=1.0)
     expected = max(reserve(6.5 - 2.0, 0, 6.5), reserve(6.5, 0, 6.5))
-    assert made.weigh(last, 2.0, 8.5, BOX, FLOATS)[0] == pytest.approx(expected, rel=1e-12)
+    for each in (made, certificate(system=dataclasses.replace(Plain(), carried=1e3))):
+        assert each.weigh(last, 2.0, 8.5, BOX, FLOATS)[0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_choice_is_the_farthest_safe_action_on_the_way_and_says_what_is_left():
@@ -167,6 +171,8 @@ def test_the_choice_is_the_farthest_safe_action_on_the_way_and_says_what_is_left
     assert short.action == pytest.approx(2.0 + 6.0, rel=1e-4)  # size - 2 <= 4, 1.5 size - 4 <= 7
     assert short.action <= 8.0
     assert short.margin == pytest.approx(1.0 + 3.0 - (short.deviation - 2.0), rel=1e-9)
+    near = made.choose(opened._replace(slack=1.0), 8.1, 2.0, BOX, FLOATS)
+    assert near.action == pytest.approx(2.0 + 6.0, rel=1e-4)  # 6 of 6.1
     boxed = made.choose(opened._replace(slack=5.0), 12.0, 2.0, Box(0.0, 5.0, "l2"), FLOATS)
     assert boxed.action == 5.0
     down = made.choose(opened._replace(slack=5.0), -12.0, 2.0, Box(-1.0, 5.0, "l2"), FLOATS)
@@ -242,13 +248,14 @@ def test_a_round_is_accounted_for_as_documented():
 
 def test_costs_that_cannot_be_are_a_breach():
     made = certificate()
-    wide = 100.0 * unit_of(0.01)
+    wide, small = 100.0 * unit_of(0.01), unit_of(1e-6)
     for changes, outcome, breached in (
         ({}, Outcome(5.0), False),
         ({}, Outcome(6.0), False),
         ({}, Outcome(6.1), True),
-        ({"epsilon": 1e-6}, Outcome(6.0 + 6.9 * 100.0 * unit_of(1e-6)), False),
-        ({"epsilon": 1e-6}, Outcome(6.0 + 7.1 * 100.0 * unit_of(1e-6)), True),
+        ({"epsilon": 1e-6}, Outcome(6.0 + 6.99 * 100.0 * unit_of(1e-6)), False),
+        ({"epsilon": 1e-6}, Outcome(6.0 * (1.0 + 100.0 * small) + 100.0 * small), False),  # exactly there
+        ({"epsilon": 1e-6}, Outcome(6.0 + 7.01 * 100.0 * unit_of(1e-6)), True),
         ({}, Outcome(6.0 + 6.9 * wide, epsilon=0.01), False),
         ({}, Outcome(6.0 + 7.1 * wide, epsilon=0.01), True),
         ({}, Outcome(0.9), True),
@@ -263,6 +270,7 @@ def test_costs_that_cannot_be_are_a_breach():
     assert made.update(state(breached=True), taken(), Outcome(5.0), FLOATS).breached is True
     with pytest.raises(ValueError, match="an action that it did not choose"):
         made.update(state(), taken(), Outcome(5.0, applied=1.0), FLOATS)
+    assert made.update(state(magnitude=LIMIT), taken(), Outcome(5.0), FLOATS).breached is False
     # A cost that is not accepted is counted as the floor.
     assert made.update(state(), taken(), Outcome(7.0), FLOATS).magnitude == 30.0 + 4.0 + 5.0 + 4.0
 
@@ -290,7 +298,12 @@ def test_a_far_proposal_is_searched_up_to_ten_thousand_times_the_starts_size():
     box = Box(-math.inf, math.inf, "l2")
     found = made.choose(opened, 1e60, 2.0, box, FLOATS)
     assert 0.96 * 3e4 < found.action - 2.0 <= 3e4
+    assert 0.96 * 3e4 < 2.0 - made.choose(opened, -1e60, 2.0, box, FLOATS).action <= 3e4
     assert made.choose(opened, 2.9e4, 2.0, box, FLOATS).action == 2.9e4
+    tight = opened._replace(slack=np.full(2, 1e9), backup=np.zeros(2), breached=np.zeros(2, bool))
+    many = made.choose(tight, np.array([1e60, 2.5]), np.full(2, 2.0), box, NUMPY)
+    assert 0.96 * 3e4 < many.action[0] - 2.0 <= 3e4
+    assert many.action[1] == 2.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,11 +339,20 @@ def test_a_vector_goes_the_same_share_of_the_way_in_every_entry():
     np.testing.assert_array_equal(made.backup_action(opened, prior, BOX, NUMPY), prior)
     resting = opened._replace(backup=1.0)
     np.testing.assert_array_equal(made.backup_action(resting, prior, BOX, NUMPY), [-1.0, -2.0])
+    assert isinstance(made.backup_action(resting, prior, BOX, NUMPY), np.ndarray)
     free = certificate(system=Pair(largest=math.inf, carried=0.0))
     far = free.choose(
         opened._replace(slack=1e9), np.array([1e60, -3.0]), prior, Box(-math.inf, math.inf, "l1"), NUMPY
     )
     assert 0.96 * 3e4 < far.action[0] - 1.0 <= 3e4  # the start's largest entry is 2
+    below = free.choose(
+        opened._replace(slack=1e9),
+        np.array([-1e60, 5.0]),
+        -3.0 * prior,
+        Box(-math.inf, math.inf, "l1"),
+        NUMPY,
+    )
+    assert 0.96 * 7e4 < -3.0 - below.action[0] <= 7e4  # the start's largest entry is 6, on either side
     stop = free.choose(opened._replace(breached=True), wish, prior, BOX, NUMPY)
     np.testing.assert_array_equal(stop.action, prior)
 
@@ -400,7 +422,13 @@ def test_an_action_that_was_moved_but_is_not_safe_is_a_breach():
     made = certificate()
     opened = made.open(state(), [2.0], FLOATS)
     now, plans = made._round(opened, 2.0, BOX), (0, 1)
-    for action, share, breached in ((3.0, 0.5, False), (19.0, 0.5, True), (19.0, 0.0, False)):
+    for action, share, breached in (
+        (3.0, 0.5, False),
+        (12.5, 0.5, True),  # size - 2 <= 8 fails by a half
+        (19.0, 0.5, True),
+        (19.0, 0.0, False),
+        (3.0, 0.0, False),
+    ):
         taken, _ = made._take(opened, now, action, share, plans, False, FLOATS)
         assert taken.breached is breached
 
@@ -414,4 +442,171 @@ def test_a_certificate_is_made_of_a_contract_a_structure_and_a_resolution():
             Structured(contract, system, **options)
     with pytest.raises(ValueError, match="resolution must be at least 0"):
         Structured(CONTRACT, Plain(), resolution=-1e-9)
-    assert Structured(CONTRACT, Plain()).online_ops is FLOATS
+    plain = Structured(CONTRACT, Plain())
+    assert (plain.online_ops, plain.resolution) == (FLOATS, 0.0)
+    with pytest.raises(TypeError, match="positional"):
+        Structured(CONTRACT, Plain(), 0.1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plain.resolution = 0.1
+    assert json.loads(json.dumps(plain.to_dict())) == {
+        "kind": "structured",
+        "contract": {"lam": 2.0, "b": 3.0, "horizon": 5, "cost_floor": 1.0},
+        "system": {"kind": "plain", "carried": 0.5, "largest": 10.0},
+        "resolution": 0.0,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(Plain):
+    """The same for arrays of two numbers."""
+
+    kind = "rows"
+    entries = 2
+    scalar = False
+
+    def agrees(self, seen, prior, epsilon, ops):
+        return True
+
+    def bounds(self, now, action, plan, ops):
+        assert isinstance(action, np.ndarray)
+        return super().bounds(now._replace(prior=0.0), ops.max(abs(action - now.prior)), plan, ops)
+
+
+def test_a_structure_of_arrays_is_computed_with_as_arrays():
+    made = certificate(system=Rows(largest=math.inf, carried=0.0))
+    assert made.online_ops is NUMPY
+    opened = made.open(state(), [2.0], NUMPY)._replace(slack=1.0)
+    prior, box = np.array([1.0, 2.0]), Box(-math.inf, math.inf, "linf")
+    choice = made.choose(opened, np.array([9.0, -2.0]), prior, box, NUMPY)
+    np.testing.assert_allclose(choice.action, [1.0 + 0.75 * 8.0, 2.0 - 0.75 * 4.0], rtol=1e-4)
+    for wish in (1e60, -1e60):
+        far = made.choose(opened._replace(slack=1e9), np.array([-3.0, wish]), prior, box, NUMPY)
+        assert 0.96 * 3e4 < abs(far.action[1] - 2.0) <= 3e4
+
+
+def test_what_is_computed_with_follows_from_what_a_structure_is_made_of():
+    others = object()
+    for system, floats, numpy in ((Plain(), FLOATS, NUMPY), (Pair(), FLOATS, FLOATS), (Rows(), NUMPY, NUMPY)):
+        made = certificate(system=system)
+        assert (made._single(FLOATS), made._single(NUMPY), made._single(others)) == (floats, numpy, others)
+    action = np.array([1.0, 2.0])
+    assert certificate()._entries(1.5) == 1.5
+    assert certificate(system=Rows())._entries(action) is action
+    for given in (action, (1.0, 2.0)):
+        entries = certificate(system=Pair())._entries(given)
+        assert entries == [1.0, 2.0]
+        assert [type(each) for each in entries] == [float, float]
+
+
+def test_a_proposal_is_moved_inside_what_can_be_played_and_what_the_bounds_hold_for():
+    for low, high in ((-3.0, 4.0), (-20.0, 20.0)):
+        for wish in (-30.0, -5.0, 0.0, 5.0, 30.0):
+            expected = min(max(wish, low, -10.0), high, 10.0)
+            assert certificate()._inside(wish, Box(low, high, "l2"), FLOATS) == expected
+
+
+def test_what_is_seen_in_many_episodes_is_opened_at_once():
+    made = certificate()
+    many = made.open(state(account=np.array([1.0, 2.0])), [np.array([2.0, 5.0])], NUMPY, 1e-6)
+    for i in range(2):
+        one = made.open(state(account=1.0 + i), [(2.0, 5.0)[i]], FLOATS, 1e-6)
+        assert (many.slack[i], many.seen[0][i], many.breached[i]) == (one.slack, one.seen[0], one.breached)
+    assert made.open(state(), [2.0], FLOATS).epsilon == FLOAT64
+    first = made.start(FLOATS)
+    assert made.update(first, taken(), Outcome(5.0), FLOATS).account == 5.0 - 3.0 * 1.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Away(Plain):
+    """It is not the prior but the backup, resting at -1, from which distances cost."""
+
+    def bounds(self, now, action, plan, ops):
+        size = abs(action + 1.0)
+        return Bounds((size - 6.0,), 9.0 - 8.0 * plan, (float(plan), size))
+
+
+def test_what_is_no_proposal_moves_nothing_away_from_the_start():
+    """The backup is carried and the prior is not safe: half way to it would be, but nobody asked for that."""
+    made = certificate(system=Away())
+    opened = made.open(state(backup=1.0), [2.0], FLOATS)._replace(slack=-7.5)  # size <= 1.5
+    assert made.choose(opened, 2.0, 2.0, BOX, FLOATS).action == pytest.approx(0.5, abs=1e-3)
+    for proposal in (math.nan, math.inf):
+        assert made.choose(opened, proposal, 2.0, BOX, FLOATS).action == -1.0
+    # What closing a round needs is taken from the bounds for the prior as backup.
+    for each in (
+        made.choose(opened, 0.0, 2.0, BOX, FLOATS).taken,
+        made.weigh(opened, 2.0, 0.0, BOX, FLOATS)[1],
+    ):
+        assert (each.now, each.ceiling, each.step) == (-5.0, 9.0, (0.0, 1.0))
+
+
+def test_the_least_excess_is_a_number_if_one_of_them_is():
+    for excesses, least in (
+        ([2.0, 1.0, 3.0], 1.0),
+        ([1.0, 2.0], 1.0),
+        ([math.nan, 2.0, 1.0], 1.0),
+        ([1.0, math.nan], 1.0),
+        ([math.nan], math.inf),
+        ([-math.inf], -math.inf),
+    ):
+        assert Structured._least(excesses, FLOATS) == least
+
+
+def test_a_point_on_the_way_is_exactly_the_start_or_the_wish_at_the_ends():
+    start, wish = 0.8, 0.3
+    assert start + 1.0 * (wish - start) != wish
+    for share, expected in ((0.0, start), (1.0, wish), (2.0, wish), (0.97, start + 0.97 * (wish - start))):
+        assert _on_the_way(start, wish, share, FLOATS) == expected
+        assert _on_the_way([start, 1.0], [wish, 1.0], share, FLOATS) == [expected, 1.0]
+    assert _on_the_way(start, math.inf, 0.0, FLOATS) == start
+
+
+def test_nothing_is_searched_farther_away_than_ten_thousand_times_the_starts_size():
+    for start, way, share in ((2.0, -4e4, 0.75), (-2.0, 4e4, 0.75), (-2.0, -2.9e4, 1.0), (0.0, 0.0, 1.0)):
+        assert certificate()._farthest(start, start + way, FLOATS) == pytest.approx(share, rel=1e-12)
+    for start, way in (([1.0, -2.0], [-4e4, 1.0]), ([1.0, -2.0], [1.0, 4e4]), ([-2.0, -1.0], [-4e4, 0.0])):
+        wish = [here + each for here, each in zip(start, way, strict=True)]
+        assert certificate(system=Pair())._farthest(start, wish, FLOATS) == pytest.approx(0.75, rel=1e-12)
+        rows = certificate(system=Rows())._farthest(np.array(start), np.array(wish), NUMPY)
+        assert rows == pytest.approx(0.75, rel=1e-12)
+    many = certificate()._farthest(np.array([2.0, -2.0]), np.array([2.0 - 4e4, -3.0]), NUMPY)
+    np.testing.assert_allclose(many, [0.75, 1.0], rtol=1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Second(Pair):
+    """Only the second entry costs anything."""
+
+    def bounds(self, now, action, plan, ops):
+        return Plain.bounds(self, now._replace(prior=now.prior[1]), action[1], plan, ops)
+
+
+def test_one_entry_that_is_not_a_number_is_enough_to_stay_at_the_start():
+    made = certificate(system=Second())
+    opened = made.open(state(), [2.0], FLOATS)._replace(slack=5.0)
+    for wish, expected in (([3.0, 4.0], [3.0, 4.0]), ([math.nan, 4.0], [1.0, 2.0])):
+        choice = made.choose(opened, np.array(wish), np.array([1.0, 2.0]), BOX, NUMPY)
+        np.testing.assert_array_equal(choice.action, expected)
+
+
+@dataclasses.dataclass(frozen=True)
+class Alone(Plain):
+    """The prior is its only backup."""
+
+    backups = ()
+
+
+def test_without_further_backups_the_search_begins_at_the_prior():
+    made = certificate(system=Alone())
+    opened = made.open(state(), [2.0], FLOATS)
+    for slack, expected in ((5.0, 3.0), (-20.0, 2.0)):
+        choice = made.choose(opened._replace(slack=slack), 3.0, 2.0, BOX, FLOATS)
+        assert (choice.action, choice.breached) == (expected, False)
+
+
+def test_of_two_lists_of_entries_one_is_taken_entry_by_entry():
+    for ops in (FLOATS, NUMPY):
+        for condition, expected in ((True, [1.0, 2.0]), (False, [3.0, 4.0])):
+            taken = _either(condition, [1.0, 2.0], [3.0, 4.0], ops)
+            assert isinstance(taken, list)
+            assert taken == expected

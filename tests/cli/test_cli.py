@@ -93,11 +93,12 @@ def test_train_online_shows_regret_and_leaves_every_explored_episode(tmp_path, m
 
 def test_attack_keeps_the_promise_and_breaks_it_where_a_bound_is_loosened(tmp_path, monkeypatch, capsys):
     from tether.assure import attack
+    from tether.systems import registry
 
-    only = {"the paper's": attack.systems("inference")["the paper's"]}
-    coarse = {"float16": attack.coarse(only["the paper's"], "float16", "float16", "float16")}
-    monkeypatch.setattr(attack, "systems", lambda kind: only)
-    monkeypatch.setattr(attack, "coarse_systems", lambda kind: coarse)
+    name, standard = next(iter(attack.plants(registry.find("inference")).items()))
+    coarse = attack.coarse(standard, "float16", "float16", "float16")
+    monkeypatch.setattr(attack, "plants", lambda system: {name: standard})
+    monkeypatch.setattr(attack, "coarse_plants", lambda system: {"float16": coarse})
     monkeypatch.setattr("tether.certificates.share.SEARCH", 5)
     small = (
         "attack",
@@ -118,7 +119,7 @@ def test_attack_keeps_the_promise_and_breaks_it_where_a_bound_is_loosened(tmp_pa
     assert "kept in every round" in out
     assert "False alarms of the guard (an assumption breach that was none): 0" in out
     attacks = json.loads((tmp_path / "results.json").read_text())["attacks"]
-    assert [found["system"] for found in attacks] == ["the paper's", "float16"]
+    assert [found["system"] for found in attacks] == [name, "float16"]
     for found in attacks:
         assert found["episodes"] == 200
         assert found["violations"] == found["breaches"] == 0
@@ -138,7 +139,7 @@ def test_attack_keeps_the_promise_and_breaks_it_where_a_bound_is_loosened(tmp_pa
 @pytest.mark.needs_data
 def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, shared, monkeypatch, capsys):
     folders = ("--paper", shared / "paper", "--data", shared / "data" / "carbon", "--out", tmp_path)
-    code, out, err = run(monkeypatch, capsys, "reproduce", "published", *folders)
+    code, out, err = run(monkeypatch, capsys, "reproduce", "published", "--no-budgets", *folders)
     assert code == 0, err
     assert "531.0365" in out
     results = json.loads((tmp_path / "results.json").read_text())
@@ -152,6 +153,8 @@ def test_reproduce_published_shows_every_number_beside_the_authors(tmp_path, sha
     assert earned["largest backlog", "15", "acrl"] == earned["largest backlog", "none", "acrl"]
     assert earned["revenue weight", "16", "rl"] == pytest.approx(568.890, abs=0.001)
     assert "69.75, formula" in out
+    assert [row["on"] for row in results["evidence"]][:2] == ["rl cost", "rl worst cost"]
+    assert "Other months are not the reason" in results["evidence"][0]["text"]
 
 
 @pytest.mark.needs_data
@@ -173,7 +176,7 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
     [
         (("reproduce", "carbon", "--lams", "-1"), "lam must be at least 0, got -1.0"),
         (("reproduce", "carbon", "--bs", "nan"), "b must be finite"),
-        (("attack", "coal"), "system must be one of 'carbon', 'inference', 'cooling'"),
+        (("attack", "coal"), "system must be one of carbon, cooling, inference"),
         (
             ("attack", "inference", "--loosen", "above"),
             "--loosen must be one of 'now', 'floor', 'below'",

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from scipy.io import savemat
 from typer.testing import CliRunner, Result
 
 from tether.bench.data import bench_data, bench_table
-from tether.cli.data import app, parse_forecast, parse_split, recognise
+from tether.cli.app import data_group
+from tether.cli.data_build import parse_forecast, parse_split
+from tether.cli.data_sources import recognise
 from tether.data.episodes import Episodes
 from tether.data.store import load_episodes, read_episode_file, save_episodes
 from tether.envs import Carbon
@@ -23,7 +27,9 @@ SUPPLY += "Batteries,Imports,Other"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
+    words = [str(argument) for argument in arguments]
+    with patch.object(sys, "argv", ["tether", "data", *words]):
+        return CliRunner().invoke(data_group, words, env={"COLUMNS": "120"})
 
 
 def shown(*arguments: object) -> str:
@@ -97,7 +103,7 @@ class TestDescribe:
         for name in FILES.values():
             savemat(tmp_path / name, dict.fromkeys(("train", "val", "test"), windows))
         text = shown("describe", tmp_path)
-        assert "carbon .mat" in text
+        assert "carbon data" in text
         assert text.count("37 of 24 h") == 3
         assert text.count("efficiency_noise") == 3
 
@@ -131,13 +137,41 @@ class TestDescribe:
             recognise(cut)
 
 
+def carbon(demand: Path, renewables: Path) -> tuple[str, ...]:
+    """The first arguments of `tether data build` for the carbon system."""
+    return ("carbon", "--series", f"demand={demand}", "--series", f"renewables={renewables}")
+
+
 class TestBuild:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                ("carbon", "--series", "demand=a"),
+                r"once for each of demand=PATH .* renewables=PATH .*; got demand=a$",
+            ),
+            (("carbon", "--series", "demand=", "--series", "renewables=b"), "once for each of"),
+            (("carbon", "--series", "load=a", "--series", "renewables=b"), "got load=a renewables=b"),
+            (
+                ("cooling", "--series", "demand=a"),
+                "needs the part 'builder' of a system, which cooling does not have",
+            ),
+        ],
+    )
+    def test_the_system_says_which_series_it_needs(
+        self, tmp_path: Path, arguments: tuple[str, ...], message: str
+    ) -> None:
+        result = run("build", *arguments, "--out", tmp_path / "a.npz")
+        assert isinstance(result.exception, ValueError)
+        with pytest.raises(ValueError, match=message):
+            raise result.exception
+
     def test_azure_and_caiso_become_episodes_that_the_environment_accepts(self, tmp_path: Path) -> None:
         demand, renewables = azure_folder(tmp_path / "azure", 8), caiso_folder(tmp_path / "caiso", 9)
         out = tmp_path / "made" / "carbon.npz"
         text = shown(
-            *("build", "--demand", demand, "--demand-start", "2019-03-09T00:00-08:00"),
-            *("--renewables", renewables, "--out", out, "--split", "2019-03-13,2019-03-15"),
+            *("build", *carbon(demand, renewables), "--azure-start", "2019-03-09T00:00-08:00"),
+            *("--out", out, "--split", "2019-03-13,2019-03-15"),
             *("--episodes", 200, "--clock", "--forecast", "0.1", "--seed", 7),
         )
         assert "train: 200 of 24 h" in text
@@ -156,7 +190,7 @@ class TestBuild:
         for name, seed in (("a", 1), ("b", 1), ("c", 2)):
             out = tmp_path / f"{name}.npz"
             arguments = ("--align", "hour-of-year", "--out", out, "--seed", seed)
-            shown("build", "--demand", demand, "--renewables", renewables, *arguments)
+            shown("build", *carbon(demand, renewables), *arguments)
             made.append(load_episodes(out))
         assert all(np.array_equal(made[0][name], made[1][name]) for name in made[0].names)
         assert not np.array_equal(made[0]["drop_rate"], made[2]["drop_rate"])
@@ -170,7 +204,7 @@ class TestBuild:
             (("--align", "nearest"), "--align must be one of 'overlap', 'hour-of-year', got 'nearest'"),
             (("--align", "overlap"), "only one has a time zone"),
             (("--forecast", "good"), "--forecast must be none, perfect or an error such as 0.1, got 'good'"),
-            (("--demand-start", "soon"), "--demand-start must be a time such as"),
+            (("--azure-start", "soon"), "--azure-start must be a time such as"),
             (("--horizon", "900"), "^the common period has 96 hours, too few for a window of 900"),
             (
                 ("--split", "0.5,0.25,0.25", "--horizon", "25"),
@@ -185,7 +219,7 @@ class TestBuild:
         demand, renewables = bloom_file(tmp_path, 4), caiso_folder(tmp_path / "caiso", 5)
         base = ["--align", "hour-of-year"] if "--align" not in options else []
         out = tmp_path / "out" / "a.npz"
-        result = run("build", "--demand", demand, "--renewables", renewables, "--out", out, *base, *options)
+        result = run("build", *carbon(demand, renewables), "--out", out, *base, *options)
         assert isinstance(result.exception, ValueError)
         with pytest.raises(ValueError, match=message):
             raise result.exception
@@ -197,10 +231,7 @@ class TestBuild:
         out = tmp_path / "a.npz"
         arguments = (
             "build",
-            "--demand",
-            demand,
-            "--renewables",
-            renewables,
+            *carbon(demand, renewables),
             "--align",
             "hour-of-year",
             "--out",
@@ -217,7 +248,7 @@ class TestBuild:
 
     def test_episodes_are_no_source_and_files_end_in_npz(self, tmp_path: Path) -> None:
         save_episodes(tmp_path / "a.npz", Episodes({"demand": np.ones((3, 24))}))
-        arguments = ("build", "--demand", tmp_path / "a.npz", "--renewables", tmp_path / "a.npz", "--out")
+        arguments = ("build", *carbon(tmp_path / "a.npz", tmp_path / "a.npz"), "--out")
         assert "holds episodes, not a series" in str(run(*arguments, tmp_path / "b.npz").exception)
         assert "--out must end in .npz" in str(run(*arguments, tmp_path / "b.csv").exception)
 
@@ -232,7 +263,7 @@ def test_options_are_read() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("build", ("--demand-start", "--split", "hour-of-year", "carbon.npz")),
+        ("build", ("--azure-start", "--split", "hour-of-year", "carbon.npz")),
         ("describe", ("--out", ".mat", "BLOOM")),
     ],
 )

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import tether
-from structures import prior_costs
+from structures import hostile_draws, prior_costs
 from tether import Contract, audit
-from tether.assure.attack import hostile_episodes, systems
+from tether.assure.attack import plants
 from tether.core.audit import UNITS, tie_share
 from tether.learn.learner import judge
+from tether.systems import registry
 
 CONTRACT = Contract(lam=1.0, b=0.5, horizon=3)
 PRIOR = [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
@@ -70,10 +71,11 @@ def test_a_small_cost_ties_up_to_the_round_off_of_large_ones_before_it():
     assert np.all(np.any(audit(huge, [[0.5, 0.5], [0.5, 0.5]], contract).violations, axis=1))
 
 
-@pytest.mark.parametrize("name", ["the paper's", "slow to forget"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["standard", "slow to forget"])
 def test_two_programs_that_compute_the_same_costs_tie(name):
-    env = systems("carbon")[name]
-    episodes = hostile_episodes(env, 2_000, np.random.default_rng(0))
+    env = plants(registry.find("carbon"))[name]
+    episodes = hostile_draws(env, 2_000, np.random.default_rng(0))
     compiled, plain = tether.rollout(env, env.prior, episodes, record="outcomes"), prior_costs(env, episodes)
     for run, prior in ((compiled, plain), (plain, compiled)):
         assert audit(run, prior, Contract(0.0, 0.0, episodes.horizon)).holds
@@ -109,6 +111,13 @@ def test_ties_are_64_units_of_round_off_of_the_bound_by_the_coarser_type():
     assert tie_share(np.float64) == UNITS * 2.0**-52
 
 
+def test_where_no_cost_is_negative_a_tie_is_that_share_of_the_very_bound():
+    """1e16 + 1 is 1e16 in float64, but the bound forgets no small cost after a large one."""
+    prior = [[1e16, 1.0, 1.0, 0.0]]
+    verdict = audit(prior, prior, Contract(lam=1.0, b=0.5, horizon=4))
+    np.testing.assert_array_equal(verdict.ties, tie_share(float) * verdict.bounds)
+
+
 def test_a_tie_is_never_negative_and_a_prior_that_earns_has_that_of_its_costs_sizes():
     verdict = audit([[-1.0, -1.9]], [[1.0, -4.0]], Contract(0.0, 0.0, 2))
     np.testing.assert_array_equal(verdict.ties, [[tie_share(float), 5.0 * tie_share(float)]])
@@ -131,10 +140,10 @@ def test_small_costs_after_a_large_one_are_not_forgotten():
 
 def test_sums_over_many_orders_of_magnitude_are_exact_but_for_the_last_digit():
     rng = np.random.default_rng(0)
-    costs = 10.0 ** rng.uniform(-15.0, 15.0, size=(1030, 300))  # more episodes than are added up at a time
-    sums = audit(costs, costs, Contract(0.0, 0.0, 300)).cumulative_costs
-    for i in (0, 500, 1023, 1024, 1029):
-        exact = [math.fsum(costs[i, : h + 1]) for h in range(300)]
+    costs = 10.0 ** rng.uniform(-15.0, 15.0, size=(4100, 60))  # more episodes than are added up at a time
+    sums = audit(costs, costs, Contract(0.0, 0.0, 60)).cumulative_costs
+    for i in (0, 500, 4095, 4096, 4099):
+        exact = [math.fsum(costs[i, : h + 1]) for h in range(60)]
         np.testing.assert_array_max_ulp(sums[i], np.array(exact), maxulp=1)
 
 
@@ -175,6 +184,9 @@ def test_whole_numbers_whose_sums_float64_cannot_hold_are_refused(kind):
         audit(large, np.array([[2**53 + 1, 0]], kind), Contract(0.0, 0.0, 2))
     with pytest.raises(ValueError, match="run adds up"):
         audit(np.full((1, 2), np.iinfo(kind).max, kind), large, Contract(0.0, 0.0, 2))
+    if kind == "int64":
+        with pytest.raises(ValueError, match="run adds up"):
+            audit(-small, large, Contract(0.0, 0.0, 2))
 
 
 @pytest.mark.parametrize("cost", [math.nan, math.inf, -math.inf])
@@ -220,7 +232,7 @@ def test_a_bound_beyond_float64_is_an_error_and_not_kept(prior, contract, at):
     "costs",
     [
         np.ones((2, 3), np.float16),
-        jnp.ones((2, 3), jnp.bfloat16),
+        np.ones((2, 3), jnp.bfloat16),
         np.ones((2, 3), bool),
         np.ones((2, 3), complex),
         np.ones((2, 3), object),
@@ -279,12 +291,45 @@ def test_runs_that_cannot_be_compared_are_refused(run, prior, message):
         audit(run, prior, CONTRACT)
 
 
+def test_the_audit_tells_from_which_round_on_nothing_is_certified():
+    contract = Contract(lam=0.0, b=1.0, horizon=3)
+    costs, prior = [[1.0, 9.0, 1.0], [9.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [[1.0] * 3] * 3
+    verdict = audit(costs, prior, contract, uncertified_from=[2, 3, 4])
+    np.testing.assert_array_equal(verdict.certified, [[True, False, False], [True, True, False], [True] * 3])
+    assert "not from round 2 to 3 on in 2 of 3 episodes" in str(verdict)
+    assert "violations before that in 1" in str(verdict)
+    assert "not from round 1 on in 1 of 3 episodes" in str(
+        audit(costs, prior, contract, uncertified_from=[1, 4, 4])
+    )
+    assert "not from round 3 on in 2 of 3" in str(audit(costs, prior, contract, uncertified_from=[4, 3, 3]))
+    assert "certified               in every round" in str(
+        audit(costs, prior, contract, uncertified_from=[4, 4, 4])
+    )
+    for wrong in ([1, 2], [0, 1, 2], [1.5, 1.0, 1.0]):
+        with pytest.raises(ValueError, match="uncertified_from must hold a round"):
+            audit(costs, prior, contract, uncertified_from=wrong)
+
+
+def test_a_run_tells_from_which_round_on_it_was_not_certified_unless_somebody_knows_better():
+    costs = np.ones((2, 3))
+    run = tether.Run(rewards=costs, costs=costs, uncertified_from=np.array([2, 4]))
+    assert "not from round 2 on in 1 of 2" in str(audit(run, costs, CONTRACT))
+    assert "not from round 3 on in 2 of 2" in str(audit(run, costs, CONTRACT, uncertified_from=[3, 3]))
+    plain = audit(costs, costs, CONTRACT)
+    assert "certified" not in str(plain)
+    np.testing.assert_array_equal(plain.certified, [[False] * 3] * 2)  # nobody told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_the_figure_is_saved(tmp_path, suffix):
     audit(PRIOR, PRIOR, CONTRACT).figure(tmp_path / f"audit.{suffix}")
     assert (tmp_path / f"audit.{suffix}").stat().st_size > 1000
     assert [file.name for file in tmp_path.iterdir()] == [f"audit.{suffix}"]
+
+
+def test_a_figure_is_returned_whether_it_is_saved_or_not():
+    assert len(audit(PRIOR, PRIOR, CONTRACT).figure().axes) > 0
 
 
 def test_a_figure_of_another_kind_is_refused(tmp_path):

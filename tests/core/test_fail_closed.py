@@ -182,6 +182,7 @@ class Exploding(HostileSystem):
         return after._replace(cost=after.cost + 1e308 * (drawn["gain"][0] > 0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_in_a_compiled_rollout_too_only_the_prior_is_played_after_an_overflow(rule):
     env = Exploding(gains=(0.4, 0.4, 0.6, 0.4, 0.4, 0.4))

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import FrozenInstanceError
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -539,3 +541,220 @@ def test_importing_tether_does_not_import_jax():
         "bad = {'jax', 'equinox', 'matplotlib', 'scipy'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class Noting(tether.LipschitzCertificate):
+    """Writes down what it is asked with, and may do as it likes."""
+
+    revealed_names = ("noise",)
+    epsilons: ClassVar[list] = []
+    ops: ClassVar[list] = []
+    outcomes: ClassVar[list] = []
+
+    def open(self, state, observation, ops, epsilon=0.0):
+        self.epsilons.append(epsilon)
+        return super().open(state, observation, ops, epsilon)
+
+    def choose(self, opened, proposal, prior, box, ops):
+        self.ops.append(ops)
+        return super().choose(opened, proposal, prior, box, ops)
+
+    def update(self, state, taken, outcome, ops):
+        self.outcomes.append(outcome)
+        return super().update(state, taken, outcome, ops)
+
+
+def noting(kind=Noting, prior=zero, resolution=0.0, **options):
+    """A guard, and the lists that its certificate writes to."""
+    notes = {name: [] for name in ("epsilons", "ops", "outcomes")}
+    plain = certificate()
+    made = type("Notes", (kind,), notes)(plain.contract, plain.bounds)
+    return Guard(made, prior, resolution=resolution, **options), notes
+
+
+HALF, SINGLE = 2.0**-10, tether.core.ops.FLOAT32
+
+
+@pytest.mark.parametrize(
+    ("resolution", "seen", "said", "proposal", "expected"),
+    [
+        (0.0, 1.0, 0.0, 0.1, tether.core.ops.FLOAT64),
+        (1e-9, 1.0, 0.0, 0.1, 1e-9),
+        (1e-9, np.float32(1.0), 0.0, 0.1, SINGLE),
+        (1e-9, 1.0, np.float32(0.0), 0.1, SINGLE),
+        (1e-9, 1.0, 0.0, np.float32(0.1), SINGLE),
+        (1e-9, np.float16(1.0), np.float32(0.0), np.float32(0.1), HALF),
+        (1e-9, np.float32(1.0), np.float16(0.0), 0.1, HALF),
+        (1e-9, np.float32(1.0), 0.0, np.float16(0.1), HALF),
+        (1e-9, 1.0, 0.0, np.float16(math.nan), 1e-9),  # what is not played says nothing
+        (0.1, np.float16(1.0), np.float16(0.0), np.float16(0.1), 0.1),
+    ],
+)
+def test_the_coarsest_type_of_all_that_was_told_counts_for_the_rest_of_the_episode(
+    resolution, seen, said, proposal, expected
+):
+    each, notes = noting(prior=lambda observation: said, resolution=resolution)
+    each.features(seen)
+    assert notes["epsilons"] == [max(resolution, tether.core.ops.coarsest(seen))]
+    each.reach(seen, proposal)
+    each.act(seen, proposal)
+    assert notes["epsilons"][1:] == [expected, expected]
+    each.observe(1.5)
+    each.prior = zero
+    each.act(1.0, 0.1)
+    each.observe(np.float16(1.5))
+    each.act(1.0, 0.1)
+    each.observe(1.5, {"noise": 0.0})
+    each.act(1.0, 0.1)
+    coarse = max(HALF, expected)
+    assert notes["epsilons"][3:] == [expected, coarse, coarse]
+    assert [outcome.epsilon for outcome in notes["outcomes"]] == [expected, coarse, coarse]
+    each.reset()
+    each.act(1.0, 0.1)
+    each.observe(1.5, {"noise": np.zeros(2, np.float16)})
+    assert each._epsilon == coarse if resolution < HALF else resolution
+    assert notes["outcomes"][-1].epsilon == max(HALF, resolution)
+    each.act(1.0, 0.1)
+    each.observe(1.5, {"noise": 0.0})
+    assert notes["outcomes"][-1].epsilon == max(HALF, resolution)  # nothing that comes later makes it finer
+
+
+def test_single_numbers_are_computed_with_as_plain_floats_and_vectors_as_arrays():
+    for answer, ops in (
+        (0.0, tether.core.ops.FLOATS),
+        ([0.0], tether.core.ops.FLOATS),
+        ([0.0, 0.0], tether.core.ops.NUMPY),
+    ):
+        each, notes = noting(prior=lambda observation, answer=answer: answer)
+        each.act(None, answer)
+        assert notes["ops"] == [ops]
+
+
+def test_a_certificate_is_told_what_came_of_a_round_and_nothing_that_nobody_said():
+    each, notes = noting()
+    each.act(None, 0.1)
+    each.observe(1.5)
+    each.act(None, 0.1)
+    each.observe(2, {"noise": [0.5]}, next_observation="later", reward=np.float32(3.0))
+    each.act(None, 0.1)
+    each.observe(1.5, reward="much")
+    assert notes["outcomes"][0][:5] == (1.5, None, None, None, None)
+    cost, applied, revealed, after, reward = notes["outcomes"][1][:5]
+    assert (cost, applied, after, reward) == (2.0, None, "later", 3.0)
+    np.testing.assert_array_equal(revealed["noise"], [0.5])
+    assert math.isnan(notes["outcomes"][2].reward)
+
+
+class Careless(Noting):
+    """Plays whatever is proposed, breached or not."""
+
+    claimed: ClassVar[dict] = {}
+
+    def choose(self, opened, proposal, prior, box, ops):
+        choice = super().choose(opened, proposal, prior, box, ops)
+        return choice._replace(**{"action": proposal, "breached": False} | self.claimed)
+
+
+def test_after_a_breach_the_prior_is_played_whatever_the_certificate_says_and_it_is_not_asked():
+    each, notes = noting(Careless, lambda observation: 0.125)
+    assert each.reach(None, 7.0) == (0.125, 7.0)
+    assert each.act(None, 7.0).action == 7.0
+    with pytest.warns(AssumptionBreach):
+        each.observe(math.nan)
+    asked = {name: len(note) for name, note in notes.items()}
+    assert each.reach(None, 7.0) == (0.125, 0.125)
+    assert each.act(None, 7.0).action == 0.125
+    each.observe(1.5)
+    assert {name: len(note) for name, note in notes.items()} == asked
+    assert each.uncertified_from == 1
+
+
+def test_a_choice_that_is_known_to_be_breached_is_not_played():
+    kind = type("Confused", (Careless,), {"claimed": {"breached": True}})
+    each, _ = noting(kind, lambda observation: 0.125)
+    assert each.reach(None, 7.0) == (0.125, 0.125)
+    assert each.breach is None
+    with pytest.warns(
+        AssumptionBreach, match="does not cover the observation None with the prior's action 0.125"
+    ):
+        assert each.act(None, 7.0).action == 0.125
+
+
+@pytest.mark.parametrize(
+    ("claimed", "message"),
+    [
+        ({"action": None}, "it chose None, not a finite action inside the bounds"),
+        ({"action": math.nan}, "it chose nan, not"),
+        ({"action": 9.5}, "it chose 9.5, not"),
+        ({"action": -9.5}, "it chose -9.5, not"),
+        ({"backup": -1.0}, r"it chose backup -1.0 and took"),
+        ({"backup": 1.0}, r"it chose backup 1.0 and took"),
+        ({"taken": [0.0]}, r"it chose backup .* and took \[0.0\], not a tuple"),
+    ],
+)
+def test_a_choice_that_is_none_is_a_breach_that_says_what_was_chosen(claimed, message):
+    kind = type("Confused", (Careless,), {"claimed": claimed})
+    each, _ = noting(kind, lambda observation: 0.125, low=-9.0, high=9.0)
+    assert each.reach(None, 7.0) == (0.125, 0.125)
+    with pytest.warns(AssumptionBreach, match=message):
+        assert each.act(None, 7.0).action == 0.125
+
+
+def test_what_is_no_action_becomes_the_priors_where_that_is_zero_too():
+    decision = guard().act(None, None)
+    assert (decision.action, decision.reason, decision.intervened) == (0.0, Reason.INVALID_PROPOSAL, True)
+
+
+def test_the_first_breach_of_an_episode_is_the_one_that_is_kept():
+    each = guard()
+    assert each.uncertified_from == 5
+    each.act(None, 0.1)
+    each.observe(1.5)
+    each.act(None, 0.1)
+    with pytest.warns(AssumptionBreach):
+        each.observe(0.5)
+    first = each.breach
+    assert (first.round, first.seen, first.claimed) == (2, 0.5, (1.0, math.inf))
+    assert (first.observation, first.action) == (None, None)  # nobody watches
+    each.prior = lambda observation: None
+    with pytest.warns(AssumptionBreach, match="round 3"), pytest.raises(PriorFailed):
+        each.act(None, 0.1)
+    assert each.breach is first
+    assert each.uncertified_from == 2
+    with pytest.raises(FrozenInstanceError):
+        each.breach.round = 4
+
+
+def test_a_cost_that_the_contract_allows_and_the_certificate_does_not_claims_no_range():
+    each = guard()
+    each.act(None, 0.1)
+    with pytest.warns(AssumptionBreach, match="more than the certificate knows to be possible"):
+        each.observe(0.9e100)
+    assert (each.breach.claimed, each.breach.seen) == (None, 0.9e100)
+
+
+SAVED = """{"version": 4, "certificate": {"kind": "lipschitz", "rule": "tight", "contract": {"lam": 0.5, "b": 1.0,
+"horizon": 4, "cost_floor": 1.0}, "bounds": {"immediate": 2.0, "carried": 1.0, "perturbation": {"kind": "geometric",
+"rho": 0.5, "scale": 1.0}, "proved": true}, "resolution": 0.0}, "low": null, "high": 3.0, "norm": "l2",
+"resolution": 0.0, "epsilon": 2.220446049250313e-16, "shape": [], "state": {"rounds": 3.0, "allowance": 0.0,
+"surplus": 0.75, "memory": 0.4375, "magnitude": 17.9375, "breached": false}, "taken": [0.25, 2.40624998731073, 0.0],
+"breach": null, "monitored": false, "watched": null, "played": null, "counts": {"safe": 4}}"""
+"""Written by a guard in its open last round: files of this version must stay readable."""
+
+
+def test_a_file_of_this_version_is_read_in_the_last_round_too():
+    each = Guard.from_state_dict(json.loads(SAVED), zero)
+    assert (each.round, each.counts, each._actions.high) == (4, {Reason.SAFE: 4}, 3.0)
+    with pytest.raises(GuardMisuse, match="round 4 already has an action"):
+        each.act(None, 0.1)
+    assert json.loads(json.dumps(each.state_dict())) == json.loads(SAVED)
+    each.observe(1.25)
+    assert each.round == 5
+
+
+@pytest.mark.parametrize(
+    ("saved", "came"), [(None, "'NoneType'"), ([4], "'list'"), ({}, "None"), ({"version": 3}, "3")]
+)
+def test_what_is_no_guard_state_of_this_version_is_refused_by_what_it_is(saved, came):
+    with pytest.raises(ValueError, match=f"expected a guard state of version 4, got {came}"):
+        Guard.from_state_dict(saved, zero)

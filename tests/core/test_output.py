@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 
 import numpy as np
 import pytest
 
 from tether.core.files import complete_file
-from tether.core.output import prepare_folder, write_json
+from tether.core.output import prepare_folder, provenance, write_json
 
 
 def test_numbers_of_numpy_are_written_as_numbers(tmp_path):
@@ -45,3 +46,15 @@ def test_a_folder_is_made_but_a_file_is_not_replaced(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match="is a file; --out must be a folder"):
         prepare_folder(tmp_path / "file")
+
+
+def test_versions_are_told_of_what_is_installed_only(monkeypatch):
+    def version(name):
+        if name == "jax":
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    told = provenance("tether train carbon")
+    assert told["command"] == "tether train carbon"
+    assert set(told["versions"]) == {"tether-rl", "numpy", "jaxlib", "equinox"}

@@ -117,6 +117,7 @@ def attack():
     return episodes, tether.rollout(ENV, ENV.prior, episodes), hostile_policy(ENV)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Pot, PlainPot])
 def test_it_keeps_the_promise_online_and_compiled_and_decides_alike(kind, attack):
     episodes, prior, policy = attack
@@ -164,6 +165,7 @@ class Wheel(gymnasium.Env):
         return np.zeros(1), float(action[0]), self.left == 0, False, {"cost": 1.0 + abs(float(action[0]))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Pot, PlainPot])
 def test_it_guards_a_gymnasium_environment(kind):
     env = Guarded(Wheel(), kind(CONTRACT, 1.0), lambda seen: np.zeros(1), append_memory=True)
@@ -178,6 +180,7 @@ def test_it_guards_a_gymnasium_environment(kind):
     assert paid == pytest.approx(CONTRACT.bound(8.0, 8), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Timid, Renamed])
 def test_a_subclass_of_ours_plays_everywhere(kind):
     env = tether.envs.Carbon()
@@ -202,6 +205,7 @@ def idle(observation, key):
     return 0.0
 
 
+@pytest.mark.slow
 def test_estimated_constants_play_as_proved_ones_do():
     env = tether.envs.Carbon()
     episodes = tether.data.synthetic_carbon(seed=0, n=8)

@@ -21,7 +21,7 @@ RHO = st.one_of(
 @given(rho=RHO, scale=st.floats(1.0, 5.0), rounds=st.integers(0, 60))
 def test_geometric_sums_are_the_sums_of_their_terms(rho, scale, rounds):
     expected = scale * math.fsum(rho**n for n in range(rounds))
-    assert geometric(rho, scale).reach(rounds, NUMPY) == pytest.approx(expected, rel=1e-11)
+    assert geometric(rho, scale).sum_over(rounds, NUMPY) == pytest.approx(expected, rel=1e-11)
 
 
 @given(
@@ -37,8 +37,8 @@ def test_the_memory_of_fixed_size_is_the_sum_over_the_whole_past(rho, scale, dev
         memory = p.remember(memory, deviation, NUMPY)
     past = len(deviations)
     now = [scale * rho ** (past - 1 - j + t) * d for t in range(ahead) for j, d in enumerate(deviations)]
-    assert p.felt(memory) == pytest.approx(math.fsum(now[:past]), rel=1e-11)
-    assert p.felt_over(memory, ahead, NUMPY) == pytest.approx(math.fsum(now), rel=1e-10)
+    assert p.carried_deviation(memory) == pytest.approx(math.fsum(now[:past]), rel=1e-11)
+    assert p.carried_deviation_over(memory, ahead, NUMPY) == pytest.approx(math.fsum(now), rel=1e-10)
 
 
 @given(
@@ -55,9 +55,9 @@ def test_a_table_remembers_the_same_sums_for_any_p(values, deviations, ahead):
     now = [
         math.fsum(p.values[past - 1 - j + t] * d for j, d in enumerate(deviations)) for t in range(ahead)
     ]  # fmt: skip
-    assert p.felt(memory) == pytest.approx(now[0], rel=1e-12)
-    assert p.felt_over(memory, ahead, NUMPY) == pytest.approx(math.fsum(now), rel=1e-12)
-    assert p.reach(ahead, NUMPY) == pytest.approx(math.fsum(p.values[:ahead]), rel=1e-12)
+    assert p.carried_deviation(memory) == pytest.approx(now[0], rel=1e-12)
+    assert p.carried_deviation_over(memory, ahead, NUMPY) == pytest.approx(math.fsum(now), rel=1e-12)
+    assert p.sum_over(ahead, NUMPY) == pytest.approx(math.fsum(p.values[:ahead]), rel=1e-12)
 
 
 SEED = st.integers(0, 2**32 - 1)
@@ -68,7 +68,7 @@ def accounts(rng, past):
 
     Args:
         rng: Where they come from.
-        past: [N, rounds] what the past is felt as in each round.
+        past: [N, rounds] what past deviations amount to in each round.
 
     Returns:
         [N] base, slope, immediate, carried.
@@ -89,7 +89,7 @@ def smallest(account, past, lasts):
 
     Args:
         account: See `accounts`.
-        past: [N, rounds] what the past is felt as in each round.
+        past: [N, rounds] what past deviations amount to in each round.
         lasts: [rounds] p(0), p(1), ...
     """
     base, slope, immediate, carried = (each[:, None] for each in account)
@@ -127,10 +127,10 @@ def test_the_least_ratio_of_a_table_is_that_of_looking_at_every_round(values, pa
     for deviation in rng.exponential(size=past):
         memory = p.remember(memory, deviation, NUMPY)
     remaining = horizon - past
-    felt = np.tile(memory[:remaining], (10, 1))
-    account = accounts(rng, felt)
+    carried = np.tile(memory[:remaining], (10, 1))
+    account = accounts(rng, carried)
     found = [p.least_ratio(*each, memory, remaining, horizon, NUMPY) for each in zip(*account, strict=True)]
-    expected, room = smallest(account, felt, p.values[:remaining])
+    expected, room = smallest(account, carried, p.values[:remaining])
     assert np.all(np.abs(found - expected) <= room)
 
 
@@ -155,7 +155,7 @@ def test_only_a_perturbation_that_grows_or_a_table_adds_round_off():
 def test_a_perturbation_comes_back_from_what_describes_it(p):
     again = perturbation_from_dict(json.loads(json.dumps(p.to_dict())))
     assert again == p
-    assert again.reach(3, NUMPY) == p.reach(3, NUMPY)
+    assert again.sum_over(3, NUMPY) == p.sum_over(3, NUMPY)
     assert Sensitivity(1.0, 2.0, again) == Sensitivity(1.0, 2.0, p)
 
 

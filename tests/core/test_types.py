@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 import tether
 from adversary import HostileSystem, draw
 from online import play
+from structures import hostile_draws
 from tether import Guard
-from tether.assure.attack import hostile, hostile_episodes, systems
+from tether.assure.attack import Hostile, plants
 from tether.certificates import Shadowing, Structured
-from tether.core.ops import FLOAT32, FLOAT64, coarsest, round_off
+from tether.core.ops import FLOAT32, FLOAT64, round_off
+from tether.systems import registry
 
 RULES = ("paper", "released", "tight")
 
@@ -31,15 +33,15 @@ def broken(env, certificate, episodes, guard_options, **options):
     """Yields the share of the bound by which each episode of a script breaks the promise."""
     for i in range(len(episodes)):
         guard = Guard(certificate, env.prior, env.low, env.high, env.norm, **guard_options)
-        yield play(env, episodes, i, guard, lambda seen, h: hostile(seen, None), **options).excess(
+        yield play(env, episodes, i, guard, lambda seen, h: Hostile(env)(seen), **options).excess(
             certificate.contract
         )
 
 
 def test_costs_in_single_precision_do_not_deceive_set_membership():
     """The plant computes in float64; what it costs is told in float32, as Gymnasium and torch users do."""
-    env = systems("carbon")["the paper's"]
-    episodes = hostile_episodes(env, 150, np.random.default_rng(0))
+    env = plants(registry.find("carbon"))["standard"]
+    episodes = hostile_draws(env, 150, np.random.default_rng(2))
     certificate = Structured(env.contract(5.0, 0.3), env.structure)
     assert max(broken(env, certificate, episodes, {}, paid=np.float32)) < 0.0
     assert max(broken(env, certificate, episodes, {}, paid=through_float32)) < 0.0
@@ -166,7 +168,7 @@ PROPOSALS = (0.0, 5e-324, 1e-300, 1e-12, 1.0, 7.5, 1e12, 1e154, 1e308, -1.0, mat
 
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(
-    system=st.sampled_from(["the paper's", "small cap", "slow to forget", "drops much"]),
+    system=st.sampled_from(["standard", "small cap", "slow to forget", "drops much"]),
     kind=st.sampled_from(["structured", "shadowing", "tight"]),
     contract=st.sampled_from([(0.0, 0.5), (2.0, 0.3), (5.0, 2.0)]),
     observation=TYPES,
@@ -178,21 +180,21 @@ PROPOSALS = (0.0, 5e-324, 1e-300, 1e-12, 1.0, 7.5, 1e12, 1e154, 1e308, -1.0, mat
 def test_in_any_types_and_for_any_proposals_the_carbon_system_keeps_its_promise_or_reports_a_breach(
     system, kind, contract, observation, action, cost, sizes, seed
 ):
-    env = systems("carbon")[system]
+    env = plants(registry.find("carbon"))[system]
     promise = env.contract(*contract, 12)
     certificate = {
         "structured": lambda: Structured(promise, env.structure),
         "shadowing": lambda: Shadowing(promise, env.structure, env),
         "tight": lambda: tether.LipschitzCertificate(promise, env.sensitivity),
     }[kind]()
-    episodes = hostile_episodes(env, 1, np.random.default_rng(seed), horizon=12)
+    episodes = hostile_draws(env, 1, np.random.default_rng(seed), horizon=12)
     guard = Guard(certificate, lambda seen: told(action, env.prior(np.asarray(seen))), env.low, env.high)
     played = play(
         env,
         episodes,
         0,
         guard,
-        lambda seen, h: told(action, sizes[h] if seed % 2 else hostile(seen, None)),
+        lambda seen, h: told(action, sizes[h] if seed % 2 else Hostile(env)(seen)),
         seen=functools.partial(told, observation),
         paid=functools.partial(told, cost),
         reveals=kind == "shadowing",
@@ -207,27 +209,6 @@ def test_without_the_guard_these_scripts_break_the_promise():
         prior = tether.rollout(env, env.prior, episodes, record="outcomes")
         free = tether.rollout(env, policy, episodes, record="outcomes")
         assert tether.audit(free, prior, env.contract(2.0, 2.0, len(env.gains))).violation_rate > 0.5
-
-
-def test_the_round_off_of_a_value_is_that_of_its_coarsest_part():
-    half, single = float(np.finfo(np.float16).eps), FLOAT32
-    for value, expected in (
-        (1.0, FLOAT64),
-        (7, FLOAT64),
-        (None, FLOAT64),
-        ("text", FLOAT64),
-        (np.int8(3), FLOAT64),
-        (np.ones(3, bool), FLOAT64),
-        (np.float32(1.0), single),
-        (np.ones(3, np.float16), half),
-        ([1.0, np.float32(1.0)], single),
-        ((1.0, (2.0, [np.float16(1.0)])), half),
-        ({"a": 1.0, "b": {"c": np.ones(2, np.float32)}}, single),
-        (np.array([np.float16(1.0), None], dtype=object), half),
-        ([], FLOAT64),
-        ({}, FLOAT64),
-    ):
-        assert coarsest(value) == expected, value
 
 
 def test_types_that_numpy_does_not_know_count_as_the_coarsest_of_their_size():

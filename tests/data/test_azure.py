@@ -186,7 +186,7 @@ class TestFaults:
 
         def without(name: str, *rest: Any, **options: Any) -> Any:
             if name == "polars":
-                raise ImportError(name)
+                raise ModuleNotFoundError(name=name)
             return original(name, *rest, **options)
 
         monkeypatch.setattr(builtins, "__import__", without)

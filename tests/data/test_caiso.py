@@ -255,7 +255,7 @@ class TestDownload:
 
         def without(name: str, *rest: Any, **options: Any) -> Any:
             if name == "gridstatus":
-                raise ImportError(name)
+                raise ModuleNotFoundError(name=name)
             return original(name, *rest, **options)
 
         monkeypatch.setattr(builtins, "__import__", without)

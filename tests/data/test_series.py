@@ -9,25 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tether.data.enrich import Forecast, augment, clock_context
 from tether.data.episodes import Episodes
-from tether.data.series import (
-    Forecast,
-    HourlySeries,
-    align,
-    augment,
-    autocorrelation,
-    build_carbon_episodes,
-    build_carbon_splits,
-    clock_context,
-    fill_gaps,
-    hourly_from_readings,
-    read_table,
-    scale_carbon,
-    split_by_date,
-    split_by_share,
-)
+from tether.data.periods import align, split_by_date, split_by_share
+from tether.data.readings import fill_gaps, hourly_from_readings
+from tether.data.series import HourlySeries, autocorrelation
 from tether.data.store import load_episodes, read_episode_file, save_episodes
+from tether.data.tables import read_table
 from tether.envs import Carbon
+from tether.systems.carbon.build import build_carbon_episodes, build_carbon_splits, scale_carbon
 
 START = datetime(2019, 1, 1, tzinfo=UTC)
 
@@ -180,7 +170,9 @@ class TestTables:
         [
             ("a,b\n1,2\n3\n", "table.csv, row 3: expected 2 columns, got 1"),
             ("a,b\n1,2\n\n3,4,5\n", "table.csv, row 4: expected 2 columns, got 3"),
+            ('a,b\n"1\n2",3\n4\n', "table.csv, row 4: expected 2 columns, got 1"),
             ("a,b\n", "table.csv holds no data rows"),
+            ("a,b\n\n , \n", "table.csv holds no data rows"),
             ("", "table.csv holds no data rows"),
         ],
     )
@@ -189,6 +181,27 @@ class TestTables:
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_table(file)
+
+    def test_faults_are_named_by_their_line_whatever_blank_lines_and_quotes_are_before_them(
+        self, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "table.csv"
+        file.write_text(
+            '\ufefftime, x ,note\r\n2019-01-01, 1.5 ,"a, b"\r\n\r\n2019-01-02,-2e1,"two\r\nlines"\r\nnoon,,\r\n'
+        )
+        table = read_table(file)
+        assert (table.columns, len(table)) == (["time", "x", "note"], 3)
+        assert table.numbers(1, np.array([0, 1])).tolist() == [1.5, -20.0]
+        for read, message in (
+            (lambda: table.numbers(1), "row 6: x is '', not a number"),
+            (
+                lambda: table.numbers(1, np.array([1]), signed=False),
+                "row 5: x is -20, it must not be negative",
+            ),
+            (lambda: table.times(0), "row 6: 'noon' is not a time such as"),
+        ):
+            with pytest.raises(ValueError, match=f"table.csv, {message}"):
+                read()
 
     def test_a_file_that_is_no_text_is_refused(self, tmp_path: Path) -> None:
         file = tmp_path / "table.csv"

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import tether
 from commands import run
 from tether.data.logs import Columns, read_blocks
-from tether.estimation import known_systems
-from tether.estimation.estimate import Impulse, slowest
+from tether.estimation import known_plants
+from tether.estimation.analysis import slowest_decay
+from tether.estimation.estimates import Impulse
 from tether.estimation.local_slopes import contraction_norm, fit_noise, worst_draw
 
 
@@ -99,7 +100,7 @@ def test_actions_that_only_follow_the_state_identify_nothing_and_it_says_what_to
 def test_a_hidden_state_is_noticed_and_p_is_made_slower():
     # One round's slopes say 0.3, but a unit deviation is still there at 0.5 after two more rounds.
     impulse = Impulse(np.array([1.0, 0.7, 0.5]), np.full(3, 0.01), np.ones(3), np.ones(3), np.full(3, 1000))
-    rho = slowest(impulse, first=1.0)
+    rho = slowest_decay(impulse, first=1.0)
     assert rho >= np.sqrt(0.5 - 0.03)
     assert all(rho**n >= value - 0.03 - 1e-12 for n, value in enumerate(impulse.state))
     seen = tether.estimate(linear_log(rows=5000, hidden=0.5))
@@ -169,12 +170,12 @@ def test_blocks_do_not_depend_on_chunks_and_next_states_are_found(tmp_path, with
         del log["next_state"]
     polars.DataFrame(log).write_csv(tmp_path / "log.csv")
     parts = {}
-    for size, block in ((500, 64), (8 << 20, 1000)):
-        blocks = list(read_blocks(tmp_path / "log.csv", block_rows=block, chunk_bytes=size)[1])
+    for size, block in ((7, 64), (1 << 16, 1000)):
+        blocks = list(read_blocks(tmp_path / "log.csv", block_rows=block, batch_rows=size)[1])
         parts[size] = [np.concatenate([each[k] for each in blocks]) for k in range(len(blocks[0]))]
     for one, other in zip(*parts.values(), strict=True):
         assert np.array_equal(one, other)
-    rows, _, _, _, _, _, _, after = parts[500]
+    rows, _, _, _, _, _, _, after = parts[7]
     assert len(rows) == (500 if with_next else 490)
     assert np.allclose(after[:, 0], linear_log(rows=500)["next_state"][rows])
 
@@ -256,12 +257,12 @@ def test_the_command_writes_figures_results_and_a_line_to_copy(tmp_path, monkeyp
         assert (tmp_path / name).stat().st_size > 10_000
 
 
-def test_the_logs_of_a_known_system_obey_its_equations_and_its_noise_is_bounded():
+def test_the_logs_of_a_known_plant_obey_its_equations_and_its_noise_is_bounded():
     import jax
 
-    system = known_systems.make_system(1000)
-    log = known_systems.play(system, 50, seed=5)
-    states, actions = len(system.sat), len(system.r)
+    plant = known_plants.make_plant(1000)
+    log = known_plants.play(plant, 50, seed=5)
+    states, actions = len(plant.sat), len(plant.r)
     with jax.enable_x64(True):
         for row in range(0, 5000, 1000):
             x, planned, a, after = (
@@ -273,15 +274,15 @@ def test_the_logs_of_a_known_system_obey_its_equations_and_its_noise_is_bounded(
                     ("next_state", states),
                 )
             )
-            assert np.allclose(planned, known_systems.prior(system, x))
-            assert np.all(np.abs(a - planned) <= system.dither)
-            ends = [known_systems.step(system, x, a, sign * system.eta_f) for sign in (-1.0, 1.0)]
-            assert np.all(after >= np.minimum(*ends) - system.zeta_f - 1e-9)
-            assert np.all(after <= np.maximum(*ends) + system.zeta_f + 1e-9)
+            assert np.allclose(planned, known_plants.prior(plant, x))
+            assert np.all(np.abs(a - planned) <= plant.dither)
+            ends = [known_plants.step(plant, x, a, sign * plant.eta_f) for sign in (-1.0, 1.0)]
+            assert np.all(after >= np.minimum(*ends) - plant.zeta_f - 1e-9)
+            assert np.all(after <= np.maximum(*ends) + plant.zeta_f + 1e-9)
     random = np.random.default_rng(0)
     for shape in ((1, 3), (2, 2), (3, 3), (3, 2)):
         matrices = random.standard_normal((5, *shape))
         with jax.enable_x64(True):
-            assert np.asarray(known_systems.spectral_norm(matrices)) == pytest.approx(
+            assert np.asarray(known_plants.spectral_norm(matrices)) == pytest.approx(
                 np.linalg.norm(matrices, 2, axis=(1, 2))
             )

@@ -13,6 +13,8 @@ import pytest
 import tether
 from small_mixture import EXAMPLE, THETA, guarded, surface, unguarded
 from tether.exact import optimistic, planning
+from tether.exact.playing import play
+from tether.exact.simplex import fit_theta, simplex_lattice
 
 EPISODES = 60
 BETA = 15.0
@@ -37,7 +39,7 @@ def test_the_regression_agrees_with_an_independent_solver(case):
     X = rng.normal(size=(rows, 4))
     truth = {"inside": [0.1, 0.2, 0.3, 0.4], "on the border": [1.4, -0.5, 0.3, -0.2]}.get(case, [0.25] * 4)
     y = X @ np.array(truth) + 0.1 * rng.normal(size=rows)
-    theta = optimistic.fit_theta(X, y)
+    theta = fit_theta(X, y)
     assert theta.sum() == pytest.approx(1.0)
     assert (theta >= 0.0).all()
     if case == "no data":
@@ -54,9 +56,9 @@ def test_the_regression_agrees_with_an_independent_solver(case):
 
 def test_ill_shaped_data_are_refused():
     with pytest.raises(ValueError, match=r"features must be \[N, d\] and targets \[N\]"):
-        optimistic.fit_theta(np.zeros((3, 2)), np.zeros(4))
+        fit_theta(np.zeros((3, 2)), np.zeros(4))
     with pytest.raises(ValueError, match="at most 12 entries"):
-        optimistic.fit_theta(np.zeros((3, 13)), np.zeros(3))
+        fit_theta(np.zeros((3, 13)), np.zeros(3))
 
 
 def test_the_printed_radius_is_the_printed_formula():
@@ -79,7 +81,7 @@ def test_the_printed_radius_is_the_printed_formula():
 def test_the_lattice_counted_by_the_covering_number_covers():
     alpha, value_range, dimension = 0.05, 1.0, 3
     denominator = math.ceil(dimension * value_range / (4.0 * alpha))
-    lattice = optimistic.simplex_lattice(dimension, denominator)
+    lattice = simplex_lattice(dimension, denominator)
     assert math.exp(optimistic.log_covering_number(value_range, dimension, alpha)) == pytest.approx(
         len(lattice)
     )
@@ -129,7 +131,7 @@ def test_learning_never_breaks_a_promise_that_is_broken_without_the_guard(varian
     costs, prior_costs = (each.reshape(-1, 3) for each in (learning.costs, learning.prior_costs))
     assert tether.audit(costs, prior_costs, contract).holds
     draws = EXAMPLE.system.draw(theta, 0, (16, 3))
-    free = planning.play(unguarded(), planning.plan(unguarded(), theta), theta, draws)
+    free = play(unguarded(), planning.plan(unguarded(), theta), theta, draws)
     assert not tether.audit(free.run, free.prior_costs, contract).holds
 
 
@@ -168,7 +170,7 @@ def test_counting_fits_the_shares_of_the_functions_that_were_drawn(learnt):
     drawn = system.draw(THETA, 0, (EPISODES, 3))[:-1]
     shares = np.bincount(drawn.ravel(), minlength=4) / drawn.size
     fitted = system.mixture @ learnt["counting"].estimates[0, -1]
-    best = system.mixture @ optimistic.fit_theta(system.mixture, shares)
+    best = system.mixture @ fit_theta(system.mixture, shares)
     assert fitted == pytest.approx(best, abs=1e-6)
     assert (learnt["counting"].estimates[:, -1] != learnt["optimistic"].estimates[:, -1]).any()
     assert optimistic.counting_radius(3, 0.1) == pytest.approx(

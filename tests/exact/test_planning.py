@@ -26,14 +26,16 @@ from small_mixture import (
     unguarded,
 )
 from tether.exact import planning
-from tether.exact.carbon_mixture import CarbonMixture
-from tether.exact.planning import MixtureSystem, Resolution
+from tether.exact.example import BacklogMixture
+from tether.exact.grid import Resolution, cell_corners, corner_weight, place_on_axis, prepare
+from tether.exact.mixture import MixtureSystem, every_draw, next_states
+from tether.exact.playing import play_every_draw
 
 
 @pytest.mark.parametrize("second", [0.1, 0.7])
 @pytest.mark.parametrize(("lam", "b"), [(0.2, 0.3), (0.5, 0.0)])
 def test_two_rounds_have_the_value_and_the_action_of_the_closed_form(second, lam, b):
-    problem = planning.prepare(two_rounds(), two_rounds_certificate(lam, b), GRID)
+    problem = prepare(two_rounds(), two_rounds_certificate(lam, b), GRID)
     assert problem.sizes == (9, 1)  # nothing is carried, so the memory needs no grid
     theta, budget = [1.0 - second, second], lam + b
     plan = planning.plan(problem, theta)
@@ -50,7 +52,7 @@ def compiled():
     return (
         functools.cache(jax.jit(system.prior)),
         jax.jit(lambda at, x, a: (system.reward(at, x, a), system.cost(at, x, a))),
-        jax.jit(lambda at, x, a: planning.next_states(system, at, x, a)),
+        jax.jit(lambda at, x, a: next_states(system, at, x, a)),
     )
 
 
@@ -84,7 +86,7 @@ def brute_force(rule, first=0):
 def test_a_plan_earns_on_the_continuous_system_what_brute_force_through_the_online_guard_finds():
     problem, theta = guarded(), THETA
     plan = planning.plan(problem, theta)
-    played = planning.play_every_draw(problem, plan, theta, theta)
+    played = play_every_draw(problem, plan, theta, theta)
     for first in (0, 1):
         mine, best = played.firsts == first, brute_force("tight", first)
         value = played.run.returns[mine] @ played.chances[mine] / played.chances[mine].sum()
@@ -112,7 +114,7 @@ def test_rule_paper_has_its_allowance_on_the_grid():
 )
 def test_interpolation_reproduces_the_clipped_value(value, low, width, count, spacing):
     with jax.enable_x64(True):
-        lower, weight = planning._place_on_axis(jnp.asarray(value), low, low + width, count, spacing)
+        lower, weight = place_on_axis(jnp.asarray(value), low, low + width, count, spacing)
         lower, weight = int(lower), float(weight)
     assert 0 <= lower <= max(count - 2, 0)
     assert 0.0 <= weight <= 1.0
@@ -124,9 +126,9 @@ def test_interpolation_reproduces_the_clipped_value(value, low, width, count, sp
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3))
 def test_corner_weights_are_probabilities(weights):
-    corners = planning._corners((4, 1, 3))
+    corners = cell_corners((4, 1, 3))
     assert len(corners) == 4  # an axis with one node has no upper side
-    total = sum(planning._corner_weight([weights[0], 0.0, weights[2]], corner) for _, corner in corners)
+    total = sum(corner_weight([weights[0], 0.0, weights[2]], corner) for _, corner in corners)
     assert total == pytest.approx(1.0)
     assert {offset for offset, _ in corners} == {0, 1, 3, 4}
 
@@ -155,7 +157,7 @@ def test_the_promise_holds_over_every_draw_and_not_without_the_guard():
     theta = THETA
     contract = EXAMPLE.certificate(0.3, 0.2).contract
     for problem, kept in ((guarded(0.3, 0.2), True), (unguarded(), False)):
-        played = planning.play_every_draw(problem, planning.plan(problem, theta), theta, theta)
+        played = play_every_draw(problem, planning.plan(problem, theta), theta, theta)
         assert played.chances.sum() == pytest.approx(1.0)
         assert tether.audit(played.run, played.prior_costs, contract).holds is kept
 
@@ -233,15 +235,15 @@ def test_a_system_that_makes_no_sense_is_refused(changes, message):
 )
 def test_a_system_that_does_not_fit_its_grid_or_contract_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        planning.prepare(line(**changes), two_rounds_certificate(0.1, 0.1), GRID)
+        prepare(line(**changes), two_rounds_certificate(0.1, 0.1), GRID)
 
 
 def test_memory_that_is_not_geometric_and_thetas_off_the_simplex_are_refused():
     certificate = two_rounds_certificate(0.1, 0.1)
     table = tether.Sensitivity(immediate=1.0, carried=0.5, perturbation=tether.table([1.0, 0.5]))
     with pytest.raises(ValueError, match=r"memory of fixed size.*got Table"):
-        planning.prepare(two_rounds(), replace(certificate, bounds=table), GRID)
-    problem = planning.prepare(two_rounds(), certificate, GRID)
+        prepare(two_rounds(), replace(certificate, bounds=table), GRID)
+    problem = prepare(two_rounds(), certificate, GRID)
     for theta, message in (
         ([0.5, 0.6], "theta must be on the simplex"),
         ([1.5, -0.5], "theta must be on the simplex"),
@@ -256,11 +258,11 @@ def test_memory_that_is_not_geometric_and_thetas_off_the_simplex_are_refused():
 
 def test_too_many_draws_to_try_are_refused():
     with pytest.raises(ValueError, match="8 transition functions over 8 rounds give 2,097,152 sequences"):
-        planning.every_draw(CarbonMixture(demand=(1.0,) * 8, renewables=(1.0,) * 8).system, [1.0, 0.0, 0.0])
-    drawn = planning.every_draw(two_rounds(), [0.25, 0.75])
+        every_draw(BacklogMixture(demand=(1.0,) * 8, renewables=(1.0,) * 8).system, [1.0, 0.0, 0.0])
+    drawn = every_draw(two_rounds(), [0.25, 0.75])
     assert drawn.draws.tolist() == [[0, 0], [1, 0]]
     assert drawn.chances.tolist() == [0.25, 0.75]
-    begun = planning.every_draw(line(initial=(0.0, 1.0), initial_chances=(0.2, 0.8)), [1.0])
+    begun = every_draw(line(initial=(0.0, 1.0), initial_chances=(0.2, 0.8)), [1.0])
     assert begun.firsts.tolist() == [0, 1]
     assert begun.chances.tolist() == [0.2, 0.8]
 
@@ -279,7 +281,7 @@ def test_a_finer_grid_contains_the_coarse_one():
 
 def test_an_example_that_makes_no_sense_is_refused_and_equal_ones_share_their_system():
     with pytest.raises(ValueError, match="one value a round each, got 2 and 1"):
-        CarbonMixture(demand=(1.0, 1.0), renewables=(1.0,))
+        BacklogMixture(demand=(1.0, 1.0), renewables=(1.0,))
     with pytest.raises(ValueError, match="kept within 0 to 1"):
-        CarbonMixture(kept=(0.5, 1.5))
-    assert CarbonMixture().system is CarbonMixture().system
+        BacklogMixture(kept=(0.5, 1.5))
+    assert BacklogMixture().system is BacklogMixture().system

@@ -9,6 +9,7 @@ import pytest
 
 from small_mixture import EXAMPLE, GRID, KAPPA, THETA, guarded, two_rounds, two_rounds_certificate
 from tether.exact import optimistic, planning, theory
+from tether.exact.playing import play_every_draw
 
 
 def test_theorem_1_of_the_instance_that_can_be_solved_by_hand():
@@ -32,7 +33,7 @@ def test_theorem_1_holds_and_both_sides_fall_to_zero():
     for lam in (0.0, 0.6, 2.0, 20.0):
         problem = guarded(lam, 0.2)
         plan = planning.plan(problem, THETA)
-        played = planning.play_every_draw(problem, plan, THETA, THETA)
+        played = play_every_draw(problem, plan, THETA, THETA)
         costs.append(theory.promise_cost(star, EXAMPLE.certificate(lam, 0.2)))
         regrets.append(star.value - played.value)
     bounds = np.array([cost.bound for cost in costs])

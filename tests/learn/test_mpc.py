@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tether
+from tether.core.ops import FLOAT64, FLOATS
 from tether.learn.mpc import PlanningPolicy, _Problem
 from tether.learn.policy import with_features
 
@@ -28,6 +29,13 @@ def structured(env, lam, b, horizon=HORIZON):
 def planned(lam, b, episodes=EPISODES):
     certificate = structured(CARBON, lam, b)
     return certificate, PlanningPolicy(CARBON, certificate, episodes, updates=4)
+
+
+def test_the_gaps_of_rooms_are_those_of_the_features():
+    structure = tether.envs.Cooling().structure
+    seen = structure.read([3.0, 2.0, 30.0, 0.2, 25.0, 23.0])
+    gaps = structure.refine(structure.gaps_from_features(0.7, 0.2), seen, FLOAT64, FLOATS)
+    assert structure.gap_features(gaps, FLOATS) == pytest.approx((0.7, 0.2))
 
 
 @pytest.mark.parametrize("env", [CARBON, INFERENCE])
@@ -91,6 +99,17 @@ def test_a_plan_for_inference_earns_more_than_the_prior_and_leaves_what_the_cert
     assert plan.reward > run.returns[0] + 1.0
 
 
+def test_a_plan_for_vectors_earns_more_than_the_prior_and_keeps_the_promise():
+    series = ("heat_load", "outside", "price")
+    env = tether.envs.Cooling(context=tuple(f"{name}_forecast" for name in series))
+    episodes = tether.data.add_forecast(tether.data.synthetic_cooling(0, 2, 12), *series)
+    certificate = structured(env, 0.5, 0.5, horizon=12)
+    prior = tether.rollout(env, env.prior, episodes)
+    run = tether.rollout(env, PlanningPolicy(env, certificate, episodes, updates=4), episodes, certificate)
+    assert tether.audit(run, prior, certificate.contract).violation_rate == 0.0
+    assert np.all(run.returns > 0.9 * prior.returns)  # what electricity costs, which is negative
+
+
 def test_beyond_the_end_nothing_is_earned():
     certificate = structured(CARBON, 2.0, 2.0)
     guard = tether.Guard(certificate, CARBON.prior, CARBON.low)
@@ -110,7 +129,9 @@ def test_what_cannot_be_planned_is_refused():
     certificate = structured(env, 2.0, 2.0)
     with pytest.raises(ValueError, match="add demand_forecast, renewables_forecast to the context of Carbon"):
         PlanningPolicy(dataclasses.replace(env, context=()), certificate, episodes)
-    with pytest.raises(ValueError, match="does not name temperature"):
+    with pytest.raises(
+        ValueError, match="add heat_load_forecast, outside_forecast, price_forecast to the context"
+    ):
         PlanningPolicy(tether.envs.Cooling(), certificate, episodes)
     lipschitz = tether.LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
     with pytest.raises(TypeError, match=r"needs a tether\.Structured certificate"):

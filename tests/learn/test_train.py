@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import tether
 from tether import Recipe, evaluate, train
+from tether.learn.methods import method_of
 
 ENV = tether.envs.Carbon()
 DATA = tether.data.synthetic_carbon(seed=0, n=400)
@@ -61,7 +64,7 @@ def test_rl_earns_most_and_breaks_the_promise(rl, acrl):
 
 
 def test_acrl_beats_the_same_guard_around_rl(rl, acrl):
-    guarded = tether.Training("rl+acd", rl.settings, rl.seeds, rl.policies, rl.history)
+    guarded = replace(rl, method=method_of("rl+acd"))
     scores = evaluate(guarded, ENV, TEST, certificate())
     assert max(score.violation_rate for score in scores) == 0.0
     assert rewards(evaluate(acrl, ENV, TEST, certificate()), 2.0, 2.0) > rewards(scores, 2.0, 2.0)
@@ -167,7 +170,8 @@ def test_a_trained_policy_is_picked_by_its_setting(acrl, tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"method": "sac"}, ValueError, "method must be one of"),
+        ({"method": "sac"}, ValueError, "method must be one of 'prior', .*'acrl', got 'sac'"),
+        ({"method": 3}, TypeError, "method must be a name or a .*Method, got 3"),
         ({"lams": [-1.0]}, ValueError, "lam must be at least 0"),
         ({"bs": [-1.0]}, ValueError, "b must be at least 0"),
         ({"lams": [0.0], "bs": [0.0]}, ValueError, "leave no freedom"),

@@ -9,7 +9,7 @@ import pytest
 
 import tether
 from tether.assure.hostile import Greedy
-from tether.paper.open_parameters import PRINTED_REGRET, Trained, draw_setting, screen
+from tether.paper.studies.open_parameters import PRINTED_REGRET, Trained, draw_setting, evidence, screen
 
 DRAWN = tether.data.synthetic_inference(seed=0, n=60)
 
@@ -44,3 +44,17 @@ def test_a_claim_that_does_not_hold_is_named():
         ({"violation_rate": 0.1}, "no violation"),
     ):
         assert not replace(trained, **change).claims()[claim]
+
+
+def test_the_search_says_in_how_many_trainings_a_claim_holds():
+    setting = draw_setting(np.random.default_rng(0))
+    trained = Trained(setting, "structured", [51.0], [1.0], [9.0], [8.0], [3.0], 0.0)
+    flat = replace(trained, certificate="lipschitz", acrl_freer=[9.0])
+    found = {row["on"]: row["text"] for row in evidence(100, [screen(setting, DRAWN)], [flat, trained])}
+    assert (
+        "Of 100 random values of the open parameters 1 pass a screening; of 2 trainings" in found["inference"]
+    )
+    assert "all of the paper's claims hold in 1" in found["inference"]
+    counts = "0 of 1 with the lipschitz certificate, 1 of 1 with the structured certificate"
+    assert counts in found["inference lam"]
+    assert evidence(100, [], []) == []

@@ -119,7 +119,7 @@ def test_controls_change_the_charts(show, studies):
     assert page.locator("#lam-value").inner_text() == "6"
     wanted = scores(studies[0], mode="online", method="acrl", rule="paper", lam=6.0, b=6.0)
     assert numbers(page, "#chart-cost")[-1][1] == pytest.approx(np.mean([row["cost"] for row in wanted]))
-    page.get_by_role("button", name="Sustainable inference").click()
+    page.get_by_role("button", name="Sustainable AI inference").click()
     assert "tether reproduce inference" in page.locator("#made").inner_text()
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from rich.table import Table
 
 from made_results import made_results
-from tether.paper.comparison import averages, compare
 from tether.paper.figures import paper_figures
 from tether.paper.report import render, section_of, write_report
 from tether.paper.results import write_results
+from tether.paper.studies.comparison import averages, compare
 
 PRINTED = {
     "lambda": [0, 2],
@@ -82,7 +82,7 @@ def test_the_comparison_has_a_column_for_the_paper_and_for_each_data():
             if (row["mode"], row["method"], row["lam"], row["b"]) == ("offline", "crl", 2.0, 2.0)
         ]
         assert crl[column]["value"] == np.mean(values)
-    assert rows["ACRL, mean reward, lam = 2, b = 2"]["embedded"]["text"].endswith("(rule released)")
+    assert rows["ACRL, mean reward, lam = 2, b = 2"]["embedded"]["text"].endswith("(offline, rule released)")
     assert rows["Carbon-B (prior), regret"]["paper"]["value"] == 3.0
     assert rows["Carbon-B (prior), regret"]["authors"] is None
     assert all(row["why"] for row in rows.values())

@@ -8,11 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commands import exit_code
+import tanks
+from commands import exit_code, run
+from tether.learn.plant import draw_test
+from tether.learn.trial import recipe_of
 from tether.paper import evaluation as paper
 from tether.paper import figures
-from tether.paper.learners import recipe_of
+from tether.paper.identity import EVALUATION, digest_of_code, identity, imported_modules
 from tether.paper.results import read_results
+from tether.systems import registry
 
 TINY = (
     *(
@@ -90,60 +94,123 @@ def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_n
     assert json.loads((out / "run.json").read_text())["command"] == results["provenance"]["command"]
 
 
-def test_plans_are_the_paper_s_grid_and_a_small_one():
-    full = paper.plan_for("carbon", "full")
+CARBON, INFERENCE = registry.find("carbon"), registry.find("inference")
+
+
+def test_evaluations_are_the_paper_s_grid_and_a_small_one():
+    full = paper.evaluation_of(CARBON, "full")
     assert (full.lams, full.bs, full.seeds) == ((0.0, 2.0, 4.0, 6.0, 8.0, 10.0), (2.0, 6.0), (0, 1, 2, 3, 4))
-    assert (full.explored, full.modes) == (4000, ("offline", "online"))
+    assert (full.explored, full.train_episodes, full.passes) == (4000, 2136, 60)
+    assert full.modes == ("offline", "online")
+    assert paper.evaluation_of(CARBON, "full", recipe="paper").passes == 30
     assert full.methods == ("prior", "random+acd", "rl", "rl+acd", "crl", "acrl")
-    inference = paper.plan_for("inference", "full")
+    inference = paper.evaluation_of(INFERENCE, "full", recipe="paper")
     assert (inference.lams, inference.bs, inference.explored) == ((5.0, 7.0), (6.0,), 2160)
-    quick = paper.plan_for("carbon", "quick", seeds=(3,), lams=None)
-    assert set(quick.lams) < set(full.lams)
-    assert quick.seeds == (3,)
-    assert paper.plan_for("carbon", "quick", rules=("paper",)).trained_rules == ("paper",)
-    with pytest.raises(ValueError, match="system must be one of"):
-        paper.plan_for("cooling", "quick")
+    assert (inference.train_episodes, inference.passes) == (2160, 60)
+    quick = paper.evaluation_of(CARBON, "quick", seeds=(3,), lams=None)
+    assert (quick.lams, quick.bs, quick.seeds) == ((0.0, 2.0, 6.0), (2.0, 6.0), (3,))
+    assert (quick.explored, quick.train_episodes, quick.passes) == (500, 480, 10)
+    assert paper.evaluation_of(CARBON, "quick", rules=("paper",)).trained_rules == ("paper",)
+    cooling = registry.find("cooling")
+    assert paper.evaluation_of(cooling, "full").lams == cooling.defaults.lams
 
 
 def test_the_paper_s_recipe_has_its_rates_and_its_episodes_by_augmentation():
-    ours, theirs = (recipe_of(name, "carbon") for name in ("tether", "paper"))
-    assert (theirs.learning_rate, theirs.schedule, theirs.batch, theirs.episodes) == (
-        1e-3,
-        "constant",
-        50,
-        4000,
-    )
+    ours, theirs = (recipe_of(name, CARBON.defaults) for name in ("tether", "paper"))
+    assert (theirs.learning_rate, theirs.schedule) == (1e-3, "constant")
+    assert (theirs.batch, theirs.episodes, theirs.width) == (50, 4000, 40)
     assert (ours.learning_rate, ours.schedule) == (3e-3, "cosine")
-    inference = recipe_of("paper", "inference", steps=1)
-    assert (inference.learning_rate, inference.width, inference.episodes, inference.steps) == (
-        1e-4,
-        50,
-        2160,
-        1,
-    )
+    inference = recipe_of("paper", INFERENCE.defaults, steps=1)
+    assert (inference.learning_rate, inference.width) == (1e-4, 50)
+    assert (inference.episodes, inference.steps) == (2160, 1)
     with pytest.raises(ValueError, match="recipe must be one of"):
-        recipe_of("authors", "carbon")
+        recipe_of("authors", CARBON.defaults)
 
-    plan = paper.plan_for("carbon", "full", recipe="paper", train_episodes=50, explored=80)
-    train = paper.load_data(plan, None).train
+    wanted = paper.evaluation_of(CARBON, "full", recipe="paper", train_episodes=50, explored=80)
+    train = paper.load_data(wanted, CARBON, None).train
     assert len(train) == 80  # so that 80 episodes are explored without playing one twice
     assert len(np.unique(train["demand"], axis=0)) == 80
-    assert len(paper.load_data(replace(plan, recipe="tether"), None).train) == 50
+    assert len(paper.load_data(replace(wanted, recipe="tether"), CARBON, None).train) == 50
     online = [
-        piece.name for piece in paper.pieces(plan, None, None, None, None) if "online-acrl" in piece.name
+        piece.name for piece in paper.pieces(wanted, None, None, None, None) if "online-acrl" in piece.name
     ]
     assert online == ["online-acrl-paper", "online-acrl-released", "online-acrl-tight"]
 
 
 @pytest.mark.needs_data
 def test_real_data_of_both_systems_is_read(shared):
-    carbon = paper.load_data(paper.plan_for("carbon", "quick"), shared / "data" / "carbon")
+    carbon = paper.load_data(paper.evaluation_of(CARBON, "quick"), CARBON, shared / "data" / "carbon")
     assert (len(carbon.train), len(carbon.test)) == (2136, 1416)
-    inference = paper.load_data(paper.plan_for("inference", "quick"), shared / "data" / "inference")
+    wanted, folder = paper.evaluation_of(INFERENCE, "quick"), shared / "data" / "inference"
+    inference = paper.load_data(wanted, INFERENCE, folder)
     assert len(inference.train) + len(inference.test) == 456 - 2 * 23
     inference.env.check(inference.train)
-    plan, folder = paper.plan_for("inference", "quick"), shared / "data" / "inference"
-    assert paper.identity(plan, inference, "", folder, None)["data"]["origin"] == (
-        "demand of BLOOM's GPUs (real), renewables and battery rates generated"
-    )
+    described = identity(wanted, inference, "", folder, None)["data"]
+    assert described["source"] == "authors"
+    assert described["origin"] == "demand of BLOOM's GPUs (real), renewables and battery rates generated"
     assert inference.train["demand"].mean() == pytest.approx(3.5, abs=0.1)
+
+
+def test_the_code_of_a_run_is_what_its_evaluation_imports_and_nothing_else(tmp_path, monkeypatch):
+    found = imported_modules([EVALUATION, "tether.systems.carbon.env"])
+    for module in ("tether.core.guard", "tether.paper.report", "tether.paper.figures", "tether.cli.main"):
+        assert module not in found
+    for module in (
+        "tether.paper.evaluation",
+        "tether.learn.train",
+        "tether.core.projection",
+        "tether.assure.hostile",
+    ):
+        assert module in found
+    package = tmp_path / "tank_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tank_package import hints\nfrom . import water\n"
+    )
+    (package / "water.py").write_text(
+        "def flow():\n    from tank_package.pipe import width\n    return width\n"
+    )
+    for name in ("pipe", "hints", "unused"):
+        (package / f"{name}.py").write_text("width = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert set(imported_modules(["tank_package"])) == {
+        f"tank_package{part}" for part in ("", ".water", ".pipe")
+    }
+    before = digest_of_code(["tank_package"])
+    for name, changes in (("unused", False), ("hints", False), ("pipe", True)):
+        (package / f"{name}.py").write_text("width = 2\n")
+        assert (digest_of_code(["tank_package"]) != before) == changes
+
+
+def test_a_system_of_one_s_own_is_evaluated_and_reported_by_where_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "paper_figures", lambda _results: {})  # test_report draws them
+    code, out, err = run(
+        monkeypatch, capsys, "reproduce", "tanks:system", "--methods", "random+acd", "--rules", "tight", "--seeds", 1,
+        "--episodes", 30, "--passes", 2, "--modes", "offline", "--out", tmp_path / "tanks",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "tanks, learned offline" in out
+    results = read_results(tmp_path / "tanks" / "results.json")
+    assert (results["system"], results["title"]) == ("tanks", "Two tanks")
+    assert (results["grid"]["lams"], results["grid"]["bs"], results["training"]["width"]) == (
+        [0.0, 1.0],
+        [0.5],
+        4,
+    )
+    guarded = [row for row in results["scores"] if row["method"] == "random+acd"]
+    assert {row["violation_rate"] for row in guarded} == {0.0}
+    assert results["boards"] == [
+        {"label": "water, m, action 1", "action": 0, "series": ["inflow_1"]},
+        {"label": "water, m, action 2", "action": 1, "series": ["inflow_2"]},
+        {"label": "price", "action": None, "series": ["price"]},
+    ]
+    test = draw_test(tanks.system, 30, 0)
+    assert results["episodes"][0]["inflow_2"] == pytest.approx(test["inflow"][0, :, 1], rel=1e-4)
+    for track in (each for each in results["tracks"] if each["method"] == "random+acd"):
+        played, low, high = (np.array(track[name]) for name in ("action", "low", "high"))
+        assert played.shape == low.shape == (6, 2)
+        assert np.all((low - 1e-3 <= played) & (played <= high + 1e-3))
+        assert np.all((low >= 0.0) & (high <= 4.0))
+    code, out, err = run(monkeypatch, capsys, "report", tmp_path)
+    assert code == 0, err
+    assert "Two tanks" in (tmp_path / "report.html").read_text()

@@ -69,3 +69,13 @@ def test_tables_that_other_commands_left_are_found_and_checked(tmp_path):
     write_json(tmp_path / "theory" / "results.json", {"sections": [section]})
     with pytest.raises(ValueError, match=r"sections\[0\] has no rows"):
         find_results(tmp_path)
+
+
+def test_evidence_of_other_studies_is_found_and_checked(tmp_path):
+    write_results(tmp_path / "carbon" / "results.json", made_results())
+    evidence = {"on": "rl cost", "text": "why", "holds": None}
+    write_json(tmp_path / "published" / "results.json", {"evidence": [evidence]})
+    assert find_results(tmp_path).evidence == [evidence]
+    write_json(tmp_path / "published" / "results.json", {"evidence": [{"on": "rl cost"}]})
+    with pytest.raises(ValueError, match=r"evidence\[0\] has no text, holds"):
+        find_results(tmp_path)

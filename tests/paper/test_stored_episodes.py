@@ -12,7 +12,8 @@ import tether
 from commands import exit_code, run
 from tether import data
 from tether.assure import wrong_constants
-from tether.paper.learners import load_system, shown
+from tether.learn.plant import load_plant, shown
+from tether.systems import registry
 
 HOURS = 24 * 20
 GRID = ("--lams", 2, "--bs", 2, "--seeds", 1)
@@ -26,10 +27,11 @@ def sources(folder):
     sun = [f"{time.isoformat()},{max(0.0, 500 * np.sin((time.hour - 6) / 3.8)):.1f},90" for time in times]
     (folder / "supply.csv").write_text("Time,Solar,Wind\n" + "\n".join(sun) + "\n")
     return (
-        "--demand",
-        folder / "demand.csv",
-        "--renewables",
-        folder / "supply.csv",
+        "carbon",
+        "--series",
+        f"demand={folder / 'demand.csv'}",
+        "--series",
+        f"renewables={folder / 'supply.csv'}",
         "--sources",
         "solar,wind",
     )
@@ -116,18 +118,18 @@ def test_each_seed_draws_its_everyday_episodes_from_the_stored_ones():
 def test_other_systems_take_their_own_episodes(tmp_path):
     stored = {"train": data.synthetic_inference(0, 6), "test": data.synthetic_inference(1, 4)}
     data.save_episodes(tmp_path / "battery.npz", stored)
-    system = load_system("inference", tmp_path / "battery.npz", 99, 0)
+    system = load_plant(registry.find("inference"), tmp_path / "battery.npz", 99, 0)
     assert (len(system.train), len(system.test)) == (6, 4)
     assert system.validation is not None
     np.testing.assert_array_equal(
         system.validation["demand"], system.train["demand"]
     )  # it has no set of its own
     with pytest.raises(ValueError, match="Carbon needs the series demand, renewables, efficiency_noise"):
-        load_system("carbon", tmp_path / "battery.npz", 99, 0)
+        load_plant(registry.find("carbon"), tmp_path / "battery.npz", 99, 0)
 
 
 def test_crl_is_validated_on_the_set_val_and_not_on_the_test_set(built):
-    system = load_system("carbon", built, 1, 0)
+    system = load_plant(registry.find("carbon"), built, 1, 0)
     assert system.validation is not None
     np.testing.assert_array_equal(system.validation["demand"], data.load_episodes(built, "val")["demand"])
     np.testing.assert_array_equal(system.test["demand"], data.load_episodes(built, "test")["demand"])
@@ -148,7 +150,7 @@ def test_one_set_cannot_be_trained_on_and_tested_on(tmp_path, monkeypatch, capsy
 
 
 def test_forecasts_that_the_file_brings_are_not_replaced_by_perfect_ones(built):
-    system = load_system("carbon", built, 1, 0, inputs=("forecast",))
+    system = load_plant(registry.find("carbon"), built, 1, 0, inputs=("forecast",))
     stored = data.load_episodes(built, "test")["demand_forecast"]
     np.testing.assert_array_equal(system.test["demand_forecast"], stored)
     assert not np.allclose(stored[:, 0, 0], system.test["demand"][:, 1])

@@ -9,7 +9,7 @@ import pytest
 
 from commands import run
 from small_mixture import EXAMPLE, GRID
-from tether.paper import theory as experiment
+from tether.paper.studies import theory as experiment
 
 
 def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_path, monkeypatch, capsys):
@@ -40,6 +40,9 @@ def test_the_study_checks_both_theorems_and_the_command_shows_and_writes_it(tmp_
     assert [row["variant"] for row in results["variants"]] == [
         "optimistic", "certainty-equivalent", "counting", "random",
     ]  # fmt: skip
+    assert [row["on"] for row in results["evidence"]] == ["eluder", "theorem 5.1"]
+    assert "of 2 seeds" in results["evidence"][0]["text"]
+    assert results["evidence"][1]["holds"]
     settings = {(row["lam"], row["b"]): row for row in results["settings"]}
     assert set(settings) == {(0.3, 0.2), (9.0, 0.2), (0.3, 9.0)}
     assert all(row["holds"] for row in settings.values())

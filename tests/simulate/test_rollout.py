@@ -140,7 +140,7 @@ def test_global_precision_is_left_alone():
     assert jnp.zeros(()).dtype == jnp.float32
 
 
-def test_other_weights_and_other_contracts_compile_nothing_anew():
+def test_other_weights_and_other_contracts_compile_nothing_new():
     policy = eqx.nn.MLP(4, 1, 8, 1, key=jax.random.key(0))
     other = jax.tree.map(lambda leaf: 2.0 * leaf if eqx.is_array(leaf) else leaf, policy)
     traces = []

@@ -9,20 +9,23 @@ import numpy as np
 import pytest
 
 import tether
-from tether.assure.attack import attack, hostile, hostile_episodes, systems
+from structures import hostile_draws
+from tether.assure.attack import Hostile, attack, plants
 from tether.certificates import Box, Round, Structured
 from tether.core.ops import FLOAT64, FLOATS, NUMPY
+from tether.systems import registry
 from tether.systems.carbon import CarbonStructure
 
-SYSTEMS = systems("cooling")
-ENV = SYSTEMS["as it is"]
+SYSTEM = registry.find("cooling")
+SYSTEMS = plants(SYSTEM)
+ENV = SYSTEMS["standard"]
 
 
 @pytest.mark.slow
 def test_no_hostile_policy_breaks_the_promise_and_unguarded_ones_do():
     for lam, b in ((0.0, 1.0), (0.5, 0.1), (0.0, 0.0)):
         contract = ENV.contract(lam, b)
-        found = attack("cooling", ENV, Structured(contract, ENV.structure), 4_000, 0, batch=2_000)
+        found = attack(SYSTEM, "cooling", ENV, Structured(contract, ENV.structure), 4_000, 0, batch=2_000)
         assert found.violations == found.breaches == 0, found
         assert found.unguarded > 0.3
 
@@ -34,7 +37,7 @@ def online(env, episodes, i, guard):
         drawn = {name: episodes[name][i, h] for name in env.drawn_names}
         observation = env.observation(state, drawn)
         before = guard._state
-        decision = guard.act(observation, hostile(observation, None))
+        decision = guard.act(observation, Hostile(ENV)(observation))
         state, _, cost = env.step(state, drawn, decision.action)
         guard.observe(cost)
         yield decision, observation, before
@@ -42,10 +45,10 @@ def online(env, episodes, i, guard):
 
 @pytest.mark.slow
 def test_the_online_guard_and_the_compiled_rollout_decide_alike_and_what_is_played_was_checked():
-    episodes = hostile_episodes(ENV, 2_000, np.random.default_rng(2))
+    episodes = hostile_draws(ENV, 2_000, np.random.default_rng(2))
     contract = ENV.contract(0.0, 1.0)
     certificate, box = Structured(contract, ENV.structure), Box(ENV.low, ENV.high, ENV.norm)
-    run = tether.rollout(ENV, hostile, episodes, certificate)
+    run = tether.rollout(ENV, Hostile(ENV), episodes, certificate)
     assert np.max(run.deviations) > 0.1
     for i in range(8):
         guard = tether.Guard(certificate, ENV.prior, ENV.low, ENV.high, ENV.norm, resolution=0.0)

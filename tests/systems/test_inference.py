@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tether
-from tether.paper.open_parameters import prior_forms
+from tether.paper.studies.open_parameters import prior_forms
 from tether.systems.inference.env import Inference, InferenceState
 from tether.systems.inference.synthetic import synthetic_inference
 

@@ -5,7 +5,7 @@ import pytest
 
 from tether.data import load_carbon, synthetic_carbon
 from tether.envs import Carbon
-from tether.paper.calibration import hourly, statistics
+from tether.paper.studies.calibration import hourly, statistics
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "carbon"
 WINDOWS = 1416  # as many as the authors' test split has: the worst cost depends on it

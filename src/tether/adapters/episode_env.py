@@ -1,8 +1,7 @@
-"""Any `tether.envs.Env` as a Gymnasium environment; importing this module registers those of tether.
+"""Any `tether.envs.Env` as a Gymnasium environment; importing this module registers every installed system.
 
-Ids: `tether/Carbon-v0`, `tether/Inference-v0`, `tether/Cooling-v0`, for `gymnasium.make` and
-`gymnasium.make_vec`. Without an import of this module, `gymnasium.make("tether.adapters.episode_env:tether/Carbon-v0")`
-does both.
+The id is `tether/NAME-v0`, for `gymnasium.make` and `gymnasium.make_vec`. Without an import of this module,
+`gymnasium.make("tether.adapters.episode_env:tether/NAME-v0")` does both.
 """
 
 from __future__ import annotations
@@ -429,8 +428,7 @@ def make_env(
         env: The system with other parameters than its defaults.
         episodes: See `EpisodeEnv`; by default the system's synthetic episodes.
         contract: See `EpisodeEnv`.
-        action_high: Upper bound of the actions. Carbon's is by default the most that its prior can ever play,
-            (15 + 6) / 0.8 = 26.25, although a backlog beyond 4 is rare under a guard.
+        action_high: Upper bound of the actions; by default what the system says (`System.action_high`).
         options: The other arguments of `EpisodeEnv`.
 
     Example:

@@ -2,16 +2,22 @@
 
 An episode is everything that nature draws and a *script*, what a hostile policy proposes. Both are patterns of
 extremes: held, mixed, switched in time, alternating, pulsed. So noise can hide a gap first and release it later, and a
-policy can save and strike. A guard moves an extreme proposal to the boundary of its safe set, so that scripts of
-extremes play on the boundary. Half of each batch is new; the other half are children of those episodes of the batch
-before that came nearest to breaking the promise: spliced in time, with single values drawn anew.
+policy can save and strike. A script is relative to the prior's action: the ends of the actions, a part of the way to
+them or far beyond, what is not a number; the entries of a vector go the same way, contrary ways, or each its own. A
+guard moves an extreme proposal to the boundary of its safe set, so that scripts of extremes play on the boundary. Half
+of each batch is new; the other half are children of those episodes of the batch before that came nearest to breaking
+the promise: spliced in time, with single values drawn again.
+
+What is special about a system comes from its `tether.systems.System`: plants that stress a bound (`variants`), traps
+in the draws (`traps`), ranges (`Env.limits`, `Env.search_ranges`), and which bounds can be loosened
+(`Structure.loosenable`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,62 +25,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tether.assure.breeding import Range, scripted
+from tether.assure.falsify import series_ranges
 from tether.certificates import Certificate, LipschitzCertificate, Shadowing, Structured
 from tether.certificates.structure import Bounds, Structure
+from tether.core import validate
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.ops import Ops, namespace
 from tether.data.episodes import Episodes
 from tether.simulate.rollout import Precision, rollout
 from tether.systems.base import Env, Step
-from tether.systems.carbon.env import Carbon
-from tether.systems.cooling.env import Cooling
-from tether.systems.inference.env import Inference
+from tether.systems.system import NO_NUMBER, System
 
 Array = NDArray[np.float64]
 
 BATCH = 10_000
 """Episodes that are played at a time, in one compiled program."""
-NAN, INFINITE = -1e30, 1e30
-"""Script values that stand for what is not a number and for infinity."""
-BOUNDS: Mapping[str, tuple[str, ...]] = {
-    "carbon": ("now", "floor", "above", "below"),
-    "inference": ("now", "floor", "below"),
-    "cooling": ("now", "later", "floor", "above", "below"),
-}
-"""By a structure's kind, the bounds that count in its system."""
+SCRIPT = "script"
+"""The series of what is proposed, which is appended to the observation."""
+INFINITE = 1e29
+"""In a script this and its opposite stand for infinite proposals."""
+TINY = 1e28
+"""In a script stands for the smallest proposal above 0, whatever the prior plays; its opposite for that below 0."""
+SMALLEST = 5e-324
+"""The smallest number above 0; where a compiled program takes it for 0, the script still says what was meant."""
 
 
-@cache
-def systems(kind: str) -> dict[str, Env]:
-    """The systems to attack, by what is special about them: the paper's parameters, and some that stress a bound."""
-    carbon: dict[str, Env] = {
-        "the paper's": Carbon(),
-        "drops much": Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
-        "small cap": Carbon(backlog_max=4.0, efficiency_noise_max=0.5),
-        "slow to forget": Carbon(
-            efficiency_noise_max=0.64, drop_rate_max=0.8, demand_max=60.0, backlog_max=200.0
-        ),
-    }
-    inference: dict[str, Env] = {
-        "the paper's": Inference(),
-        "large slack": Inference(carbon_slack=4.0, capacity=2.0, discharge_rate_min=0.2),
-        "no slack": Inference(carbon_slack=0.0, charge_rate_min=0.4, initial_charge=6.0),
-    }
-    cooling: dict[str, Env] = {
-        "as it is": Cooling(),
-        "uneven": Cooling(
-            discomfort=(0.5, 3.0), wall=0.3, leak=0.1, band=0.0, gain=1.2, effectiveness_min=0.5
-        ),
-    }
-    chosen = {"carbon": carbon, "inference": inference, "cooling": cooling}[kind]
-    return {name: dataclasses.replace(env, context=("script",)) for name, env in chosen.items()}
+def plants(system: System) -> dict[str, Env]:
+    """What is attacked of a system, by what is special about it: the standard plant, and those that stress a bound."""
+    made = {"standard": system.env(), **{name: make() for name, make in system.variants.items()}}
+    return {name: scripted_plant(env) for name, env in made.items()}
 
 
-@cache
-def coarse_systems(kind: str) -> dict[str, Env]:
-    """The first of the `systems`, whose sensors, actuators and meters have fewer digits than the guard."""
-    env = next(iter(systems(kind).values()))
+def scripted_plant(env: Env) -> Env:
+    """The plant whose observation ends with the script."""
+    plant: Env = dataclasses.replace(env, context=(SCRIPT,))
+    return plant
+
+
+def coarse_plants(system: System) -> dict[str, Env]:
+    """The standard plant, whose sensors, actuators and meters have fewer digits than the guard."""
+    env = scripted_plant(system.env())
     return {
         "float32": coarse(env, "float32", "float32", "float32"),
         "float16": coarse(env, "float16", "float16", "float16"),
@@ -82,6 +74,7 @@ def coarse_systems(kind: str) -> dict[str, Env]:
     }
 
 
+@cache
 def coarse(env: Env, observation: str, action: str, cost: str) -> Env:
     """The system whose observations, actions and costs are rounded to these types on their way.
 
@@ -117,9 +110,10 @@ def loosened(exact: Structure, bound: str, factor: float = 1.05) -> Structure:
 
     Args:
         exact: The true one, a dataclass.
-        bound: One of `BOUNDS`: `now` is T_0, `later` the other T_n, `above` and `below` are gaps, `floor` is the floor.
+        bound: One of its `loosenable`: `now` is T_0, `later` the other T_n, `floor` the floor, the others are gaps.
         factor: The floor is multiplied by it; a bound or gap falls by 1 - 1/factor of its size.
     """
+    validate.choice("bound", bound, exact.loosenable)
     share = 1.0 - 1.0 / factor
     kind: Any = type(exact)
 
@@ -129,9 +123,12 @@ def loosened(exact: Structure, bound: str, factor: float = 1.05) -> Structure:
         def refine(self, gaps: Any, seen: Any, epsilon: Any, ops: Ops) -> Any:
             """With a gap too small; a gap may be negative."""
             refined = super().refine(gaps, seen, epsilon, ops)
-            above, below = (share * (bound == name) for name in ("above", "below"))
-            shares = {1: (below,), 2: (above, below), 4: (above, below, above, below)}[len(refined)]
-            return tuple(gap - each * abs(gap) for gap, each in zip(refined, shares, strict=True))
+            if bound not in self.gap_names:
+                return refined
+            return tuple(
+                gap - share * (name == bound) * abs(gap)
+                for gap, name in zip(refined, self.gap_names, strict=True)
+            )
 
         def bounds(self, now: Any, action: Any, plan: int, ops: Ops) -> Bounds:
             """With this round's or the later bounds too small."""
@@ -156,9 +153,10 @@ def loosened(exact: Structure, bound: str, factor: float = 1.05) -> Structure:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an attack on one system under one contract came to."""
+    """What an attack on one plant under one contract came to."""
 
     system: str
+    """What is special about the plant."""
     lam: float
     b: float
     episodes: int
@@ -176,7 +174,7 @@ class Finding:
 
 
 def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor: float) -> Certificate:
-    """The certificate that is attacked; `loosen` is one of `BOUNDS`."""
+    """The certificate that is attacked; `loosen` is one of the structure's `loosenable`."""
     resolution = getattr(env, "resolution", 0.0)
     if kind == "lipschitz":
         return LipschitzCertificate(contract, env.sensitivity, resolution=resolution)
@@ -187,6 +185,7 @@ def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor:
 
 
 def attack(
+    system: System,
     name: str,
     env: Env,
     certificate: Certificate,
@@ -202,8 +201,9 @@ def attack(
     What the meters of a `coarse` system do not resolve, one unit of their round-off of the bound, is a tie.
 
     Args:
-        name: What to call the system.
-        env: Of `systems`: its context is the script.
+        system: Whose series and traps are drawn.
+        name: What to call the plant.
+        env: One of its `plants`.
         certificate: What is attacked.
         episodes: At least so many are played, in whole batches.
         seed: Of all that is drawn.
@@ -212,13 +212,13 @@ def attack(
         report: Called with the number of episodes of each batch that is done.
     """
     rng = np.random.default_rng(seed)
-    contract = certificate.contract
+    contract, hostile = certificate.contract, Hostile(env)
     tie = getattr(env, "resolution", 0.0)
     parents: Episodes | None = None
     played = violations = broken_unguarded = breaches = 0
     worst = nearest = math.inf
     while played < episodes:
-        drawn = hostile_episodes(env, batch, rng, contract.horizon)
+        drawn = hostile_episodes(system, env, batch, rng, contract.horizon)
         if parents is not None:
             drawn = bred(parents, drawn, rng)
         prior = rollout(env, env.prior, drawn, record="outcomes", precision=precision)
@@ -234,54 +234,80 @@ def attack(
         broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
         report(batch)
+    unguarded_rate = broken_unguarded / played
     return Finding(
-        name,
-        contract.lam,
-        contract.b,
-        played,
-        violations,
-        worst,
-        nearest,
-        broken_unguarded / played,
-        breaches,
+        name, contract.lam, contract.b, played, violations, worst, nearest, unguarded_rate, breaches
     )
 
 
-def hostile(observation: Any, key: Any) -> Any:  # noqa: ARG001
-    """The policy that plays the script: its value times the work or energy at hand.
+@dataclass(frozen=True)
+class Hostile:
+    """The policy that plays the script; see the module."""
 
-    In the cooling system, where electricity is dear, one room is treated contrary to the other.
-    """
-    xp, script = namespace(observation), observation[-1]
-    script = xp.where(script >= INFINITE, math.inf, xp.where(script <= NAN, math.nan, script))
-    if observation.shape[0] == 7:
-        other = xp.where(observation[3] > 0.5, 10.0 - script, script)
-        return xp.stack([script, other]) * (0.4 * observation[:2] + 0.5)
-    return script * (observation[0] + observation[3] + 1.0)
+    env: Env
+    """Of `plants`."""
+
+    def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
+        """Observation [o], which ends with the script, to what is proposed."""
+        xp, shape = namespace(observation), self.env.action_shape
+        size = math.prod(shape)
+        script = xp.reshape(observation[observation.shape[0] - size :], shape)
+        low, high = (xp.asarray(end) for end in self.env.action_range())
+        wish = xp.reshape(xp.asarray(self.env.prior(observation)), shape)
+        proposal = scripted(wish, script, low, high)
+        for code, meant in ((TINY, SMALLEST), (INFINITE, math.inf)):
+            proposal = xp.where(abs(script) >= code, xp.where(script > 0.0, meant, -meant), proposal)
+        return xp.where(script >= NO_NUMBER, math.nan, proposal)
 
 
-def hostile_episodes(env: Env, count: int, rng: np.random.Generator, horizon: int = 24) -> Episodes:
+def hostile_episodes(
+    system: System, env: Env, count: int, rng: np.random.Generator, horizon: int = 24
+) -> Episodes:
     """Patterns of extremes for every series of the system, and the scripts of hostile policies."""
     shape = (count, horizon)
     series = {}
-    for name, (low, high) in _ranges(env).items():
-        rooms = [
-            pattern(rng, shape, extremes(rng, low, high, (2, count)))
-            for _ in range(2 if name in ("heat_load", "effectiveness") else 1)
+    for name, ends in _ranges(system, env, horizon).items():
+        low, high = np.ravel(ends.low), np.ravel(ends.high)
+        entries = [
+            pattern(rng, shape, extremes(rng, least, most, (2, count)))
+            for least, most in zip(low.tolist(), high.tolist(), strict=True)
         ]
-        series[name] = np.stack(rooms, axis=-1) if len(rooms) > 1 else rooms[0]
-    tame = rng.choice([1.0, 1.1, 0.9, 1.0 / 0.8], size=(2, count))
-    wild = rng.choice(
-        [0.0, 10.0, INFINITE, NAN, 1e20, 1e-300, 5e-324, -1e20],
-        size=(2, count),
-        p=[0.4, 0.35, 0.05, 0.05, 0.05, 0.03, 0.03, 0.04],
-    )
-    ends = np.where(rng.uniform(size=(2, count)) < 0.6, wild, tame)
-    ends = np.where(rng.uniform(size=(2, count)) < 0.2, rng.exponential(size=(2, count)), ends)
-    series["script"] = pattern(rng, shape, ends)
-    if isinstance(env, Inference):
-        _set_traps(env, series, rng)
+        series[name] = np.stack(entries, axis=-1).reshape(*shape, *np.shape(ends.low))
+    series[SCRIPT] = scripts(env.action_shape, shape, rng)
+    if system.traps is not None:
+        system.traps(env, series, rng)
     return Episodes(series)
+
+
+def scripts(action_shape: tuple[int, ...], shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    """[N, H, *action_shape] what hostile policies propose: a pattern of two values an episode.
+
+    Of a vector all entries follow the same pattern in a third of the episodes, in another some of them the opposite
+    one, and in the rest each its own.
+    """
+    entries = [_script(shape, rng) for _ in range(max(1, math.prod(action_shape)))]
+    way = rng.integers(3, size=(shape[0], 1))
+    for i, own in enumerate(entries[1:], start=1):
+        first = entries[0]
+        # What is no number has no opposite.
+        opposite = np.where(
+            rng.uniform(size=(shape[0], 1)) < 0.5, first, np.where(first < NO_NUMBER, -first, first)
+        )
+        entries[i] = np.where(way == 0, first, np.where(way == 1, opposite, own))
+    return np.stack(entries, axis=-1).reshape(*shape, *action_shape)
+
+
+def _script(shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    ends = (2, shape[0])
+    tame = rng.choice([0.0, 0.1, -0.1, 0.25], size=ends)
+    wild = rng.choice(
+        [-1.0, 1.0, INFINITE, -INFINITE, NO_NUMBER, 1e20, -1e20, TINY, -TINY, 10.0],
+        size=ends,
+        p=[0.36, 0.31, 0.04, 0.03, 0.05, 0.04, 0.04, 0.03, 0.03, 0.07],
+    )
+    some = rng.choice([-1.0, 1.0], size=ends) * 10.0 ** rng.uniform(-3.0, 0.0, size=ends)
+    values = np.where(rng.uniform(size=ends) < 0.6, wild, tame)
+    return pattern(rng, shape, np.where(rng.uniform(size=ends) < 0.2, some, values))
 
 
 def extremes(rng: np.random.Generator, low: float, high: float, shape: tuple[int, ...]) -> Array:
@@ -330,31 +356,10 @@ def bred(parents: Episodes, new: Episodes, rng: np.random.Generator) -> Episodes
     return Episodes(series)
 
 
-def _ranges(env: Env) -> dict[str, tuple[float, float]]:
-    """Ends of what is drawn of each series: its limits, or where there is none what is far beyond everyday."""
-    if isinstance(env, Cooling):
-        days = {"heat_load": (0.0, 20.0), "outside": (-10.0, 60.0), "price": (0.0, 1.0)}
-        return {**env.limits(), **days}
-    charged = env.charge_rate_min if isinstance(env, Inference) else 1.0
-    most = 1.5 * env.limits()["demand"][1] / charged
-    return {name: (low, min(high, most)) for name, (low, high) in env.limits().items()}
-
-
-def _set_traps(env: Inference, series: dict[str, Array], rng: np.random.Generator) -> None:
-    """In a third of the episodes: spend unseen what the battery would have kept, where it is missed most.
-
-    In one round the prior would keep just so much; in the next its own shortfall is the largest possible.
-    """
-    count, horizon = series["demand"].shape
-    trapped = np.flatnonzero(rng.uniform(size=count) < 1.0 / 3.0)[:, None]
-    kept = np.exp(rng.uniform(np.log(1e-3), np.log(0.3), size=trapped.shape))
-    slack = min(math.sqrt(env.carbon_slack), env.demand_max)
-    due = (env.demand_max - slack) / env.structure.charge_rate
-    first, second = np.arange(0, horizon, 2)[None, :], np.arange(1, horizon, 2)[None, :]
-    half = 0.5 * env.demand_max
-    series["demand"][trapped, first], series["demand"][trapped, second] = half, env.demand_max
-    series["renewables"][trapped, first] = (half + kept) / env.charge_rate_min
-    series["renewables"][trapped, second] = due
-    series["charge_rate"][trapped, np.arange(horizon)[None, :]] = env.charge_rate_min
-    series["discharge_rate"][trapped, np.arange(horizon)[None, :]] = 1.0
-    series["script"][trapped, first], series["script"][trapped, second] = 10.0, NAN
+def _ranges(system: System, env: Env, horizon: int) -> dict[str, Range]:
+    """What each series can be; where neither limits nor `search_ranges` are finite, as far as everyday ones go."""
+    plain = dataclasses.replace(env, context=())
+    known = {**plain.limits(), **plain.search_ranges()}
+    if all(name in known and np.all(np.isfinite(known[name])) for name in plain.series):
+        return series_ranges(plain, None, horizon)
+    return series_ranges(plain, system.draw(0, 100, horizon), horizon)

@@ -45,6 +45,12 @@ class Trials:
         return Trials(series, *(function(*(getattr(each, name) for each in every)) for name in rest))
 
 
+def scripted(wish: Any, script: Any, low: Any, high: Any) -> Any:
+    """What a script says where the prior would play `wish`: 0 is that, -1 is `low`, 1 is `high`; beyond is farther."""
+    rest = script * ((script > 0.0) * (high - wish) - (script < 0.0) * (low - wish))
+    return wish + rest
+
+
 @dataclass(frozen=True)
 class Range:
     """What a series can be."""

@@ -16,6 +16,7 @@ from tether.core.audit import audit
 from tether.core.certificate import Action
 from tether.core.contract import Contract
 from tether.core.ops import NUMPY, Number
+from tether.simulate.eager import eager
 
 if TYPE_CHECKING:
     from tether.systems.base import Env
@@ -250,19 +251,17 @@ def play_guarded(
     low, high = end_of(ends[0], -math.inf), end_of(ends[1], math.inf)
     # The plant computes in float64, so every digit counts.
     guard = Guard(Structured(contract, structure), env.prior, low, high, env.norm, resolution=0.0)
-    own = prior = env.initial()
-    costs, prior_costs, proposals = [], [], []
+    series = {name: [_array(each[name]) for each in draws] for name in env.drawn_names}
+    proposals: list[Any] = []
+
+    def policy(observation: Any) -> Any:
+        proposals.append(propose(len(proposals), env.prior(observation)))
+        return proposals[-1]
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AssumptionBreach)
-        for h, drawn in enumerate(_arrays(each) for each in draws):
-            observation = env.observation(own, drawn)
-            proposals.append(propose(h, env.prior(observation)))
-            decision = guard.act(observation, proposals[-1])
-            cost, own = _stepped(env, own, drawn, decision.action)
-            guard.observe(float(cost))
-            prior_cost, prior = _stepped(env, prior, drawn, env.prior(env.observation(prior, drawn)))
-            costs.append(float(cost))
-            prior_costs.append(float(prior_cost))
+        costs = [turn.cost for turn in eager(env, series, policy, guard)]
+    prior_costs = [turn.cost for turn in eager(env, series, env.prior)]
     verdict = audit([costs], [prior_costs], contract)
     worst = int(np.argmin(verdict.margins[0]))
     told = {

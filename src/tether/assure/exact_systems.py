@@ -38,7 +38,7 @@ import equinox as eqx
 import numpy as np
 from rich.table import Table
 
-from tether.assure.verify import Constants, Search, System, claims_of, functions, refute, replay
+from tether.assure.verify import Constants, Search, Simulator, claims_of, functions, refute, replay
 from tether.assure.verify.claims import select
 from tether.core.ops import namespace
 from tether.core.projection import Norm
@@ -119,20 +119,20 @@ class Parts(eqx.Module):
         return xp.maximum(1.0 - abs(draw[:n] - self.peak) / TENT, 0.0), draw[n:]
 
 
-def exact_system(seed: int) -> tuple[System, Sensitivity, Constants, dict[str, float]]:
+def exact_system(seed: int) -> tuple[Simulator, Sensitivity, Constants, dict[str, float]]:
     """The system of a seed: (system, bounds, further constants, the exact constant of each claim by its name)."""
     rng = np.random.default_rng(seed)
     # A number, or a vector in one of two norms: three kinds, a third of the systems each.
     n, norm = _KINDS[int(rng.integers(len(_KINDS)))]
     parts = Parts.draw(rng, n, rotated=norm == "l2" and n > 1)
-    reach = 2.0 * np.sqrt(n) * np.max(parts.g * parts.saturation)
+    widest = 2.0 * np.sqrt(n) * np.max(parts.g * parts.saturation)
     noise = parts.saturation
     system = functions(
         eqx.Partial(Parts.cost, parts),
         eqx.Partial(Parts.step, parts),
         eqx.Partial(Parts.prior, parts),
         states=(-np.ones(n), np.ones(n)),
-        actions=(-reach * np.ones(n), reach * np.ones(n)),
+        actions=(-widest * np.ones(n), widest * np.ones(n)),
         draws=(np.concatenate([np.zeros(n), -noise]), np.concatenate([np.ones(n), noise])),
         norm=norm,
         # Without the seed: systems of one kind share what is compiled.

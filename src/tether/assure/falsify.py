@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tether.assure.breeding import Array, Breeder, Range, Trials
+from tether.assure.breeding import Array, Breeder, Range, Trials, scripted
 from tether.assure.cases import ROUND_OFF, Case, Falsified, GuardedCase, plain, plain_end, play_guarded
 from tether.assure.compare import Compared, Draw, Plant, PlantState, Situation, compare, entries_of, round_of
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
@@ -23,6 +23,7 @@ from tether.core import validate
 from tether.core.certificate import Action, Observation
 from tether.core.contract import Contract
 from tether.core.ops import FLOAT64, NUMPY, Number, Ops, jax_ops
+from tether.simulate.eager import Many
 
 if TYPE_CHECKING:
     from tether.data.episodes import Episodes
@@ -127,8 +128,8 @@ class _Search:
 
     def __init__(self, env: Env, structure: Structure, breeder: Breeder, low: Number, high: Number) -> None:
         self.env, self.structure, self.breeder = env, structure, breeder
-        look, play = _batched(env)
-        self.plant = Plant(look, play, env.cost_floor, low, high)
+        self.many = _many(env)
+        self.plant = _plant(self.many, low, high)
         self.cases: dict[str, Case] = {}
         self.tried = 0
         self._said: Any = structure if structure.scalar else _Mapped(structure)
@@ -164,8 +165,7 @@ class _Search:
             np.where(np.isfinite(end), end, wish + sign * far)
             for end, sign in zip(self._ends, (-1.0, 1.0), strict=True)
         )
-        action = wish + np.where(script < 0.0, -script * (low - wish), script * (high - wish))
-        inside: Array = np.clip(action, *self._ends)
+        inside: Array = np.clip(scripted(wish, script, low, high), *self._ends)
         return inside
 
     def _judge(self, trials: Trials, plan: int) -> tuple[str, ...]:
@@ -188,9 +188,7 @@ class _Search:
         """Both plants in the round that is looked at, and the prior's action there."""
         said, plant, lam = self._said, self.plant, cast(Number, trials.lam)
         count, horizon = trials.script.shape[:2]
-        own: Any = _mapped(
-            lambda entry: np.broadcast_to(entry, (count, *np.shape(entry))), self.env.initial()
-        )
+        own = self.many.initial(count)
         prior, pending, reached = own, said.start(np.zeros(count)), None
         for h in range(int(trials.start.max()) + 1):
             drawn = {name: values[:, h] for name, values in trials.series.items()}
@@ -325,34 +323,23 @@ class _Mapped:
 
 
 @lru_cache(maxsize=8)
-def _batched(env: Env) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any, Any], Any]]:
-    """`look` and `play` of a `Plant` for many cases at once; an observation is [o, count]."""
-    import jax
+def _many(env: Env) -> Many:
+    """What is compiled for an environment, kept for the next search."""
+    return Many(env)
 
-    def looked(state: PlantState, drawn: Draw) -> tuple[PlantState, PlantState]:
-        observation = env.observation(state, drawn)
-        return observation, env.prior(observation)
 
-    def played(state: PlantState, drawn: Draw, action: Action) -> tuple[PlantState, PlantState]:
-        step = env.step(state, drawn, action)
+def _plant(many: Many, low: Number, high: Number) -> Plant:
+    """The `Plant` for many cases at once; an observation is [o, count]."""
+
+    def look(state: PlantState, drawn: Draw) -> tuple[Any, Any]:
+        observation, wish = many.look(state, drawn)
+        return np.moveaxis(observation, 0, -1), wish
+
+    def play(state: PlantState, drawn: Draw, action: Action) -> tuple[Any, PlantState]:
+        step = many.step(state, drawn, action)
         return step.cost, step.state
 
-    compiled_look, compiled_play = jax.jit(jax.vmap(looked)), jax.jit(jax.vmap(played))
-
-    def look(state: PlantState, drawn: Draw) -> tuple[PlantState, PlantState]:
-        observation, wish = compiled_look(state, drawn)
-        return np.moveaxis(np.asarray(observation), 0, -1), np.asarray(wish)
-
-    def play(state: PlantState, drawn: Draw, action: Action) -> tuple[PlantState, PlantState]:
-        cost, after = compiled_play(state, drawn, action)
-        return np.asarray(cost), _mapped(np.asarray, after)
-
-    return look, play
-
-
-def _mapped(function: Callable[[Any], Any], state: PlantState) -> Any:
-    """A state with the function applied to each of its entries."""
-    return type(state)(*(function(entry) for entry in state))
+    return Plant(look, play, many.env.cost_floor, low, high)
 
 
 def _chosen(condition: Array, if_true: Any, if_false: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,57 +17,124 @@ from tether.core.contract import Contract
 from tether.core.run import Run
 from tether.data.episodes import Episodes
 from tether.simulate.rollout import Policy, rollout
+from tether.systems import registry
 from tether.systems.base import Env
-from tether.systems.carbon.env import Carbon
-from tether.systems.inference.env import Inference
+
+HALVINGS = 48
+"""Of the interval in which an entry of the greedy action lies."""
+DOUBLINGS = 30
+"""Of the distance from the prior's action, where there is no largest or smallest action."""
+SWEEPS = 4
+"""Over the entries of a vector; each is the best for the others as they are."""
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """Maximises the reward of the round at hand and never thinks of what it leaves behind."""
+    """Maximises the reward of the round at hand and never thinks of what it leaves behind.
 
-    env: Carbon | Inference
-    ceiling: float = 60.0
-    """Larger than any maximiser, energy units; the action box cuts what is above it."""
+    The reward is that of the environment's own `step`, from the state and the series that the observation shows (see
+    `tether.systems.base.Env.shown`), with the hidden series at the middle of their limits. Each entry of the action is
+    where its derivative, by `jax.grad`, changes its sign, found by bisection: the maximum of a concave reward.
+    """
+
+    env: Env
 
     def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
-        """The root of the reward's falling derivative in the action, by bisection."""
+        """Observation [o] to the action that promises the largest reward."""
+        slope = jax.grad(self._reward(jnp.asarray(observation)))
+        action = jnp.asarray(self.env.prior(observation), dtype=jnp.result_type(float))
+        flat = jnp.reshape(action, (-1,))
+        low, high = (jnp.broadcast_to(jnp.asarray(end, flat.dtype), flat.shape) for end in self._box())
 
-        def halve(_: int, bracket: tuple[Any, Any]) -> tuple[Any, Any]:
-            low, high = bracket
-            middle = 0.5 * (low + high)
-            rising = self._derivative(observation, middle) > 0.0
-            return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
+        def along(entry: Any, others: Any, i: Any) -> Any:
+            """The derivative by entry i where that is `entry`."""
+            return jnp.reshape(slope(jnp.reshape(others.at[i].set(entry), action.shape)), (-1,))[i]
 
-        bracket = (jnp.zeros_like(observation[0]), jnp.full_like(observation[0], self.ceiling))
-        low, high = jax.lax.fori_loop(0, 40, halve, bracket)
-        return 0.5 * (low + high)
+        def better(count: int, flat: Any) -> Any:
+            i = count % flat.shape[0]
+            return flat.at[i].set(_root(lambda entry: along(entry, flat, i), low[i], high[i], flat[i]))
 
-    def _derivative(self, observation: Any, action: Any) -> Any:
-        """Of the round's reward, with every random factor at its mean; it falls with the action."""
-        env = self.env
-        demand, renewables, last_action, state = observation
-        # Before the first round nothing was switched yet: last_action is 0 and costs nothing.
-        switching = 2.0 * env.switching_weight * jnp.where(last_action > 0.0, action - last_action, 0.0)
-        if isinstance(env, Carbon):
-            revenue = 0.5 * env.revenue_weight * jnp.sqrt(env.efficiency / action)
-            return revenue - 2.0 * jnp.maximum(action - renewables, 0.0) - switching
-        spent, charged = 0.5 * (1.0 + env.discharge_rate_min), 0.5 * (1.0 + env.charge_rate_min)
-        unmet = 2.0 * env.demand_weight * jnp.maximum(demand - action, 0.0)
-        performance = env.performance_weight * env.performance_scale / (1.0 + env.performance_scale * action)
-        shortfall = jnp.maximum(spent * action - state - charged * renewables, 0.0)
-        return unmet + performance - switching - env.carbon_weight * 2.0 * spent * shortfall
+        sweeps = flat.shape[0] * (SWEEPS if flat.shape[0] > 1 else 1)
+        return jnp.reshape(jax.lax.fori_loop(0, sweeps, better, flat), action.shape)
+
+    def _box(self) -> tuple[Any, Any]:
+        return np.ravel(self.env.low), np.ravel(self.env.high)
+
+    def _reward(self, observation: Any) -> Callable[[Any], Any]:
+        """The expected reward of the round as a function of the action."""
+        state, drawn = self.env.shown(observation)
+        missing = [name for name in self.env.series if name not in drawn and name not in self.env.hidden]
+        if missing:
+            raise ValueError(
+                f"the greedy learner must see {', '.join(missing)}, which the observation "
+                f"{self.env.observation_names} of {type(self.env).__name__} does not name"
+            )
+        drawn = drawn | {name: jnp.asarray(middle) for name, middle in middles(self.env).items()}
+        return lambda action: jnp.sum(self.env.step(state, drawn, action).reward)
 
 
-@dataclass(frozen=True)
-class Uniform:
-    """Proposes any energy up to `ceiling` with equal probability: a learner before its first update."""
+def middles(env: Env) -> dict[str, Any]:
+    """For each hidden series the middle of what it can be, as `Env.search_ranges` or `Env.limits` say."""
+    known, found = {**env.limits(), **env.search_ranges()}, {}
+    for name in env.hidden:
+        middle = 0.5 * sum(np.asarray(end, dtype=np.float64) for end in known.get(name, (np.nan, np.nan)))
+        if not np.all(np.isfinite(middle)):
+            raise ValueError(
+                f"the hidden series {name!r} has no middle: give it a finite range in "
+                f"{type(env).__name__}.limits or {type(env).__name__}.search_ranges"
+            )
+        found[name] = middle
+    return found
 
-    ceiling: float = 8.0
+
+def _root(slope: Callable[[Any], Any], low: Any, high: Any, start: Any) -> Any:
+    """Where a falling function changes its sign between `low` and `high`; an end, if it does not.
+
+    Where an end is infinite, it is looked for from `start` on, twice as far each time.
+    """
+
+    def farther(sign: float, end: Any) -> Any:
+        def double(_: int, far: Any) -> Any:
+            return jnp.where(sign * slope(start + sign * far) > 0.0, 2.0 * far, far)
+
+        far = jax.lax.fori_loop(0, DOUBLINGS, double, 1.0 + abs(start))
+        return jnp.where(jnp.isfinite(end), end, start + sign * far)
+
+    def halve(_: int, bracket: tuple[Any, Any]) -> tuple[Any, Any]:
+        least, most = bracket
+        middle = 0.5 * (least + most)
+        rising = slope(middle) > 0.0
+        return jnp.where(rising, middle, least), jnp.where(rising, most, middle)
+
+    least, most = jax.lax.fori_loop(0, HALVINGS, halve, (farther(-1.0, low), farther(1.0, high)))
+    return 0.5 * (least + most)
+
+
+class Uniform(eqx.Module):
+    """Proposes any action of a range with equal probability: a learner before its first update."""
+
+    low: Any
+    """[*action_shape]"""
+    high: Any
+    """[*action_shape]"""
+
+    @classmethod
+    def of(cls, env: Env) -> Uniform:
+        """That of an environment: its `action_range`, up to what its system says of a random learner."""
+        system = registry.of_env(env)
+        most = None if system is None else system.defaults.random_high
+        low, high = env.action_range()
+        return cls(low, high if most is None else np.full(env.action_shape, most))
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """(low, high)."""
+        return self.low, self.high
 
     def __call__(self, observation: Any, key: Any) -> Any:
         """A new draw each round."""
-        return jax.random.uniform(key, dtype=observation.dtype, maxval=self.ceiling)
+        shape, dtype = np.shape(self.low), observation.dtype
+        return jax.random.uniform(key, shape, dtype, minval=self.low, maxval=self.high)
 
 
 def guard_study(
@@ -80,7 +148,7 @@ def guard_study(
     """Play the prior, a random and a greedy learner, with no guard and with each rule.
 
     Args:
-        env: The carbon or the inference system.
+        env: The system.
         contract: The promise.
         draw: The episodes of a seed.
         seeds: Of the episodes, where they are drawn, and of the random learner.
@@ -90,9 +158,7 @@ def guard_study(
     Returns:
         The part `guard` of `results.json` (see docs/results.md).
     """
-    if not isinstance(env, Carbon | Inference):
-        raise TypeError(f"the greedy learner knows Carbon and Inference, not {type(env).__name__}")
-    learners: dict[str, Policy] = {"random": Uniform(), "greedy": Greedy(env)}
+    learners: dict[str, Policy] = {"random": Uniform.of(env), "greedy": Greedy(env)}
     guards: list[Rule | None] = [None, *rules]
     played: dict[tuple[str, Rule | None], list[tuple[Run, Audit]]] = {("prior", None): []}
     total = len(seeds) * (1 + len(learners) * len(guards))

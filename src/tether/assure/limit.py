@@ -13,6 +13,9 @@ How far an upper bound can be from the truth is measured: the actions found are 
 keep the promise their reward is *attained*; if not, the case of each round is fixed as the replay had it, which
 leaves a convex program whose solutions all keep the promise, and its reward is what is attained.
 The true limit of an episode lies between the two; a share of the upper bound is never too high.
+
+A system without a convex program gets a search by gradients (`tether.assure.nonlinear`). It only attains: the limit is
+then the best that was found, `Limit.proven` is False, and a share of it may be too high.
 """
 
 from __future__ import annotations
@@ -28,16 +31,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tether.assure.nonlinear import NonlinearProgram
 from tether.core.files import complete_file
 from tether.systems import registry
 from tether.systems.base import Env
-from tether.systems.program import Floats, Program, require_cvxpy
+from tether.systems.program import Floats, Program
 
 if TYPE_CHECKING:
     from tether.core.contract import Contract
     from tether.data.episodes import Episodes
 
-VERSION = 1
+VERSION = 2
 """Of the programs; results cached by another version are not used."""
 
 
@@ -46,9 +50,11 @@ class Limit:
     """The hindsight limit of N episodes under one contract."""
 
     upper: Floats
-    """[N] no anytime-competitive action sequence has a larger reward."""
+    """[N] no anytime-competitive action sequence has a larger reward, if that is `proven`; else what is attained."""
     attained: Floats
     """[N] the reward of a sequence that keeps the promise; NaN where none was found."""
+    proven: bool = True
+    """Whether `upper` is an upper bound, by a convex program; if not it is the best that a search has found."""
 
     def share(self, returns: Any, prior_returns: Any) -> float:
         """(V - V_prior) / (V_limit - V_prior), of mean rewards [N] over the episodes."""
@@ -62,6 +68,7 @@ def hindsight_limit(
     contract: Contract,
     prior_costs: Any,
     *,
+    program: Callable[[Any, int], Program] | None = None,
     processes: int | None = None,
     cache: str | Path | None = None,
     report: Callable[[int, int], None] = lambda _done, _total: None,
@@ -69,10 +76,12 @@ def hindsight_limit(
     """The largest reward of any anytime-competitive action sequence, for each episode.
 
     Args:
-        env: That of an installed system with a hindsight program.
+        env: The system.
         episodes: What was drawn.
         contract: The promise.
         prior_costs: [N, H] the prior's cost in each round of each episode, as `tether.rollout` gives them.
+        program: `program(env, horizon)`, the system's convex one (`tether.systems.System.program`). If None that of the
+            installed system with this environment, and if there is none a search by gradients.
         processes: How many solve at the same time; as many as there are processors if None, in this process if 1.
         cache: A folder that keeps what was solved, by a hash of environment, contract, episode and bounds.
         report: Called with (episodes done, episodes in all).
@@ -87,22 +96,24 @@ def hindsight_limit(
         (True, True)
     """
     env.check(episodes)
-    require_cvxpy()
-    _program(env)
+    if program is None:
+        system = registry.of_env(env)
+        program = NonlinearProgram if system is None or system.program is None else system.program
     if np.shape(prior_costs) != (len(episodes), episodes.horizon):
         raise ValueError(
             f"prior_costs must be [{len(episodes)}, {episodes.horizon}], got {np.shape(prior_costs)}"
         )
     bounds = contract.bound(np.cumsum(prior_costs, axis=1), np.arange(1, episodes.horizon + 1))
-    drawn = np.stack([episodes[name] for name in env.series], axis=1)
-    keys = [_key(env, drawn[i], bounds[i]) for i in range(len(episodes))]
+    drawn = [{name: episodes[name][i] for name in env.series} for i in range(len(episodes))]
+    made = _Made(env, episodes.horizon, program)
+    keys = [made.key(each, bound) for each, bound in zip(drawn, bounds, strict=True)]
     store = _Store(cache)
     known = store.read(keys)
     missing = [i for i, key in enumerate(keys) if key not in known]
     done = len(keys) - len(missing)
     report(done, len(keys))
     chunks = [missing[i : i + 16] for i in range(0, len(missing), 16)]
-    tasks = [(env, drawn[chunk], bounds[chunk]) for chunk in chunks]
+    tasks: list[Task] = [(made, [(drawn[i], bounds[i]) for i in chunk]) for chunk in chunks]
     for chunk, solved in zip(chunks, _solve_all(tasks, processes), strict=True):
         fresh = {keys[i]: pair for i, pair in zip(chunk, solved, strict=True)}
         known |= fresh
@@ -110,20 +121,24 @@ def hindsight_limit(
         done += len(chunk)
         report(done, len(keys))
     pairs = np.array([known[key] for key in keys])
-    return Limit(pairs[:, 0], pairs[:, 1])
+    return Limit(pairs[:, 0], pairs[:, 1], proven=program is not NonlinearProgram)
 
 
-def _program(env: Env) -> Callable[[Any, int], Program]:
-    system = registry.of_env(env)
-    if system is None or system.program is None:
-        raise TypeError(f"no hindsight program is known for {env!r}")
-    return system.program
+@dataclass(frozen=True)
+class _Made:
+    """A program and what it is made for."""
 
+    env: Env
+    horizon: int
+    program: Callable[[Any, int], Program]
 
-def _key(env: Env, drawn: Floats, bounds: Floats) -> str:
-    digest = hashlib.sha256(f"{VERSION} {env!r} {drawn.shape}".encode())
-    digest.update(np.ascontiguousarray(drawn).tobytes() + np.ascontiguousarray(bounds).tobytes())
-    return digest.hexdigest()
+    def key(self, drawn: Mapping[str, Floats], bounds: Floats) -> str:
+        """By which the solution of an episode is known."""
+        name = f"{self.program.__module__}.{self.program.__qualname__}"
+        digest = hashlib.sha256(f"{VERSION} {name} {self.env!r}".encode())
+        for series, values in (*drawn.items(), ("bounds", bounds)):
+            digest.update(f"{series} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
 
 
 class _Store:
@@ -151,7 +166,7 @@ class _Store:
             np.savez(file, keys=np.array(list(solved)), values=np.array(list(solved.values())))
 
 
-Task = tuple[Env, Floats, Floats]
+Task = tuple[_Made, list[tuple[Mapping[str, Floats], Floats]]]
 
 
 def _solve_all(tasks: list[Task], processes: int | None) -> Iterator[list[tuple[float, float]]]:
@@ -166,15 +181,12 @@ def _solve_all(tasks: list[Task], processes: int | None) -> Iterator[list[tuple[
         yield from pool.map(_solve_chunk, tasks)
 
 
-_compiled: dict[tuple[Env, int], Any] = {}
-"""The programs of this process, by environment and horizon."""
+_compiled: dict[_Made, Program] = {}
+"""The programs of this process."""
 
 
 def _solve_chunk(task: Task) -> list[tuple[float, float]]:
-    env, drawn, bounds = task
-    key = (env, drawn.shape[-1])
-    if key not in _compiled:
-        _compiled[key] = _program(env)(env, drawn.shape[-1])
-    program = _compiled[key]
-    named = [dict(zip(env.series, each, strict=True)) for each in drawn]
-    return [program.solve(each, bound) for each, bound in zip(named, bounds, strict=True)]
+    made, episodes = task
+    if made not in _compiled:
+        _compiled[made] = made.program(made.env, made.horizon)
+    return [_compiled[made].solve(*each) for each in episodes]

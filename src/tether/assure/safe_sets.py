@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,22 +12,18 @@ from tether.assure.hostile import Greedy
 from tether.certificates import Certificate, LipschitzCertificate
 from tether.core.guard import Guard
 from tether.data.episodes import Episodes
+from tether.simulate.eager import eager
 from tether.systems.base import Env
-from tether.systems.carbon.env import Carbon
-from tether.systems.inference.env import Inference
-
-TOP = 12.0
-"""Largest energy that is drawn."""
 
 
 class SafeSets(NamedTuple):
-    """One episode of a greedy learner behind a guard, [H] each, energy units."""
+    """One episode of a greedy learner behind a guard, [H] each or [H, n] where actions are vectors, action units."""
 
     name: str
     low: NDArray[np.float64]
-    """The lowest safe action."""
+    """The lowest safe action; of a vector how far down each entry may go while the others are the prior's."""
     high: NDArray[np.float64]
-    """The highest safe action, at most `TOP`."""
+    """The highest safe action, likewise, at most that of `Env.action_range`."""
     prior: NDArray[np.float64]
     wish: NDArray[np.float64]
     """What the learner proposed."""
@@ -35,18 +32,30 @@ class SafeSets(NamedTuple):
 
 def safe_sets(env: Env, episode: Episodes, certificate: Certificate) -> SafeSets:
     """Play one episode through the online guard, and ask it in each round how far it would go."""
-    if not isinstance(env, Carbon | Inference):
-        raise TypeError(f"the greedy learner is known for Carbon and Inference, not for {env!r}")
-    guard, greedy = Guard(certificate, env.prior, env.low, env.high), Greedy(env)
-    state: Any = env.initial()
-    rounds = []
-    for h in range(episode.horizon):
-        drawn = {name: episode[name][0, h] for name in env.series}
-        observation = env.observe(state, drawn)
-        ends = [float(guard.reach(observation, wish)[1]) for wish in (0.0, min(float(env.high), TOP))]
-        decision = guard.act(observation, float(greedy(observation)))
-        state, _, cost = env.step(state, drawn, decision.action)
-        guard.observe(float(cost))
-        rounds.append([*ends, decision.prior_action, float(greedy(observation)), decision.action])
+    guard = Guard(certificate, env.prior, env.low, env.high, env.norm)
+    greedy = jax.jit(Greedy(env))
+    ends: list[list[Any]] = []
+
+    def policy(observation: Any) -> Any:
+        ends.append([_farthest(env, guard, observation, end) for end in env.action_range()])
+        with jax.enable_x64(True):
+            return np.asarray(greedy(np.asarray(observation, dtype=np.float64)))
+
+    turns = list(eager(env, episode, policy, guard))
     name = "Lipschitz" if isinstance(certificate, LipschitzCertificate) else "structured"
-    return SafeSets(name, *np.array(rounds).T)
+    low, high = np.moveaxis(np.array(ends), 1, 0)
+    prior = np.array([turn.decision.prior_action for turn in turns if turn.decision is not None])
+    wish, played = np.array([turn.proposal for turn in turns]), np.array([turn.action for turn in turns])
+    return SafeSets(name, low, high, prior, wish, played)
+
+
+def _farthest(env: Env, guard: Guard, observation: Any, end: Any) -> Any:
+    """The safe action nearest to `end`; of a vector each entry of it by itself."""
+    if not env.action_shape:
+        return float(guard.reach(observation, float(end))[1])
+    prior, found = np.asarray(env.prior(observation), dtype=np.float64), np.empty(env.action_shape)
+    for place in np.ndindex(*env.action_shape):
+        wish = prior.copy()
+        wish[place] = end[place]
+        found[place] = np.asarray(guard.reach(observation, wish)[1])[place]
+    return found

@@ -17,7 +17,7 @@ import numpy as np
 from rich.table import Table
 
 from tether.assure.hostile import Greedy
-from tether.assure.verify.systems import EnvSystem, as_system
+from tether.assure.verify.simulators import EnvSimulator, as_simulator
 from tether.certificates import LipschitzCertificate
 from tether.core import drawing
 from tether.core.audit import audit
@@ -27,8 +27,7 @@ from tether.data.episodes import Episodes
 from tether.simulate.rollout import Policy, play, rollout
 from tether.systems import registry
 from tether.systems.base import Env
-from tether.systems.carbon.env import Carbon
-from tether.systems.inference.env import Inference
+from tether.systems.system import Draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 SCALES = tuple(float(2.0**power) for power in np.linspace(-2.0, 2.0, 9))
 DRAWS = ("everyday", "hostile")
 TOGETHER = "together"
+KEYS = ("draws", "learner", "constant", "scale")
+"""What tells the rows of a study apart."""
 
 
 class Learner(eqx.Module):
@@ -60,15 +61,12 @@ class Learner(eqx.Module):
 
 
 def learners(env: Env) -> dict[str, Policy]:
-    """By name; where there is a learner that maximises each round's reward, it is among them as `greedy`."""
-    box = as_system(env).actions
-    low, high = (np.reshape(each, env.action_shape) for each in (box.low, box.high))
+    """By name; `greedy` maximises each round's reward."""
+    low, high = env.action_range()
     made: dict[str, Policy] = {
         kind: Learner(env, kind, low, high) for kind in ("idle", "full", "random", "strike")
     }
-    if isinstance(env, Carbon | Inference):
-        made["greedy"] = Greedy(env)
-    return made
+    return made | {"greedy": Greedy(env)}
 
 
 def hostile_draws(env: Env, everyday: Episodes, seed: int) -> Episodes:
@@ -77,8 +75,8 @@ def hostile_draws(env: Env, everyday: Episodes, seed: int) -> Episodes:
     For each entry of a series and each episode: at the lower end all day long, at the upper one, or at either, in each
     round anew; a third of the episodes each. What has no range because no cost depends on it stays as it was.
     """
-    system = as_system(env)
-    assert isinstance(system, EnvSystem)
+    system = as_simulator(env)
+    assert isinstance(system, EnvSimulator)
     rng = np.random.default_rng(seed)
     shape = (len(everyday), everyday.horizon, system.draws.size)
     kind = rng.integers(3, size=(shape[0], 1, shape[2]))
@@ -99,7 +97,8 @@ def hostile_draws(env: Env, everyday: Episodes, seed: int) -> Episodes:
 def scaled(bounds: Sensitivity, contract: Contract, constant: str, scale: float) -> LipschitzCertificate:
     """The certificate of a guard that is told a wrong constant; p is a table, so that all compile once."""
     p = bounds.perturbation
-    assert isinstance(p, Geometric)
+    if not isinstance(p, Geometric):
+        raise ValueError(f"rho can be scaled of a geometric perturbation only, this system has {p!r}")
     factor = {
         name: scale if constant in (name, TOGETHER) else 1.0 for name in ("immediate", "carried", "rho")
     }
@@ -120,7 +119,7 @@ def study(
     seeds: Sequence[int],
     scales: Sequence[float] = SCALES,
     policies: Mapping[str, Policy] | None = None,
-    everyday: Episodes | None = None,
+    everyday: Episodes | Draw | None = None,
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
     """Play every learner with every wrong constant, all certificates in one compiled program.
@@ -132,22 +131,18 @@ def study(
         seeds: Of the draws and the learners.
         scales: What the constants are multiplied by.
         policies: Who plays, by name; `learners(env)` without it.
-        everyday: What each seed draws its episodes from, without replacement; synthetic ones without it.
+        everyday: What each seed draws its episodes from, without replacement; or how it draws them, (seed, number,
+            horizon). Without it as the installed system does that has this environment.
         report: Called with (pieces done, pieces in all).
 
     Returns:
         `rows`: one for each (draws, learner, constant, scale), with the mean reward and the violation rate of each
         seed, and the worst margin.
     """
-    constants = [
-        "immediate",
-        "carried",
-        "rho",
-        *(["cost floor"] if contract.cost_floor > 0.0 else []),
-        TOGETHER,
-    ]
-    told = [scaled(env.sensitivity, contract, constant, scale) for constant in constants for scale in scales]
+    floor = ["cost floor"] if contract.cost_floor > 0.0 else []
+    constants = ["immediate", "carried", "rho", *floor, TOGETHER]
     names = [(constant, scale) for constant in constants for scale in scales]
+    told = [scaled(env.sensitivity, contract, constant, scale) for constant, scale in names]
     policies = policies or learners(env)
     rows: dict[tuple[str, str, str, float], dict[str, Any]] = {}
     done, total = 0, len(seeds) * len(DRAWS) * len(policies)
@@ -166,7 +161,6 @@ def study(
                     row["worst_margin"] = min(row["worst_margin"], verdict.worst_margin)
                 done += 1
                 report(done, total)
-    keys = ("draws", "learner", "constant", "scale")
     return {
         "system": type(env).__name__,
         "lam": contract.lam,
@@ -176,7 +170,7 @@ def study(
         "scales": list(scales),
         "constants": constants,
         "learners": list(policies),
-        "rows": [dict(zip(keys, key, strict=True)) | row for key, row in rows.items()],
+        "rows": [dict(zip(KEYS, key, strict=True)) | row for key, row in rows.items()],
     }
 
 
@@ -265,14 +259,18 @@ def study_figure(results: dict[str, Any], draws: str) -> Figure:
     return figure
 
 
-def _draw(env: Env, kind: str, seed: int, episodes: int, horizon: int, stored: Episodes | None) -> Episodes:
-    if stored is None:
+def _draw(
+    env: Env, kind: str, seed: int, episodes: int, horizon: int, given: Episodes | Draw | None
+) -> Episodes:
+    if given is None:
         system = registry.of_env(env)
         if system is None:
             raise ValueError(f"no installed system has the environment {env!r}; give everyday=...")
-        everyday = system.draw(seed, episodes, horizon)
+        given = system.draw
+    if isinstance(given, Episodes):
+        everyday = given[np.random.default_rng(seed).permutation(len(given))[:episodes]]
     else:
-        everyday = stored[np.random.default_rng(seed).permutation(len(stored))[:episodes]]
+        everyday = given(seed, episodes, horizon)
     return everyday if kind == "everyday" else hostile_draws(env, everyday, seed)
 
 

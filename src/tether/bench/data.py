@@ -17,15 +17,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
 from rich.table import Table
 
 from tether.core import validate
-from tether.core.output import peak_memory, prepare_folder, provenance, write_json
+from tether.core.output import peak_memory
 from tether.data.sources.azure import COLUMNS, load_azure
 
 STAMPS_PER_FILE = 48
@@ -83,35 +81,6 @@ def bench_table(figures: dict[str, Any]) -> Table:
         numbers = (f"{run[key]:.2f}" for key in ("seconds", "ratio", "cpu_seconds"))
         table.add_row(name, *numbers, f"{run['peak_mb']:.0f}")
     return table
-
-
-def command(
-    rows: Annotated[int, typer.Option(help="Readings to generate.")] = 10_000_000,
-    files: Annotated[int, typer.Option(help="Gzip files to spread them over.")] = 10,
-    repeats: Annotated[int, typer.Option(help="Runs of each reader; the fastest counts.")] = 3,
-    seed: Annotated[int, typer.Option(help="Of the readings.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for results.json.")] = None,
-) -> None:
-    """Reduce generated Azure CPU readings to hourly load, beside chunked pandas.
-
-    The files are made in a temporary folder (about 0.7 GB for 10 million rows)
-    and removed. Needs polars, and pandas to compare with.
-
-    For example:
-
-      tether bench data --out out/bench-data
-
-      tether bench data --rows 1000000 --repeats 3
-    """
-    figures = bench_data(rows, files, repeats, seed)
-    console = Console()
-    console.print(bench_table(figures), highlight=False)
-    aims = f"peak memory below {MEMORY_LIMIT_MB:g} MB: {'yes' if figures['peak_below_limit'] else 'NO'}; "
-    aims += f"at least {RATIO_WANTED:g} times as fast as pandas: {'yes' if figures['fast_enough'] else 'NO'}"
-    console.print(aims, highlight=False)
-    if out is not None:
-        used = f"tether bench data --rows {rows} --files {files} --repeats {repeats} --seed {seed}"
-        write_json(prepare_folder(out) / "results.json", figures | {"provenance": provenance(used)})
 
 
 def generate(folder: Path, machines: int, files: int, seed: int) -> dict[str, Any]:

@@ -11,59 +11,63 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from tether.assure.falsify import series_ranges
+from tether.assure.hostile import Uniform
+from tether.bench.parts import having
 from tether.bench.speed import Measurement, alternate, microseconds, ratio
 from tether.certificates import LipschitzCertificate
 from tether.core.audit import audit
+from tether.core.contract import Contract
+from tether.core.decision import Reason
 from tether.core.guard import AssumptionBreach, Guard
-from tether.core.monitor import LipschitzMonitor, Monitor
+from tether.core.monitor import Monitor
 from tether.data.episodes import Episodes
-from tether.systems.base import Env, Step
-from tether.systems.carbon.env import Carbon
-from tether.systems.carbon.synthetic import synthetic_carbon
-from tether.systems.cooling.env import Cooling
-from tether.systems.cooling.synthetic import synthetic_cooling
-from tether.systems.inference.env import Inference
-from tether.systems.inference.synthetic import synthetic_inference
+from tether.simulate.eager import Many, Turn, eager
+from tether.simulate.rollout import rollout
+from tether.systems.base import Env
+from tether.systems.system import Drift, System
 
 Array = NDArray[Any]
 Report = Callable[[int, int], None]
-SYSTEMS: dict[str, tuple[Env, Callable[[int, int], Episodes]]] = {
-    "carbon": (Carbon(), synthetic_carbon),
-    "inference": (Inference(), synthetic_inference),
-    "cooling": (Cooling(), synthetic_cooling),
-}
+SHARES = (0.01, 0.05, 0.2)
+"""By which a hidden series falls below its claimed minimum, or the cost grows."""
+LARGE = 5.0
+"""Small drifts leave the promise intact, because constants have slack; a large one of the cost shows what it is for."""
+ACTIONS = (0.0, 0.5, 1.0, 1.5, 2.0)
+"""Multiples of the prior's action that are played where nothing drifts."""
 
 
-class Drift(NamedTuple):
+class PlantDrift(NamedTuple):
     """How a plant leaves its claims from some round on."""
 
-    system: str
-    what: str
-    """In words, with the share that it is off by."""
+    system: System
+    drift: Drift
+    """Of the system."""
     share: float
-    worn: str | None
-    """The hidden series that is below its claimed minimum by the share; None if it is the cost that
-    changes: what it has above the floor grows by the share."""
+    """By which it is off."""
+
+    @property
+    def what(self) -> str:
+        """In words, with the share that it is off by."""
+        return f"{self.drift.what} {'+' if self.drift.series is None else '-'}{self.share:.0%}"
 
 
-SHARES = (0.01, 0.05, 0.2)
-DRIFTS = [
-    Drift(system, f"{words} {'+' if worn is None else '-'}{share:.0%}", share, worn)
-    for system, words, worn, shares in (
-        ("carbon", "efficiency", "efficiency_noise", SHARES),
-        ("inference", "charge rate", "charge_rate", SHARES),
-        ("cooling", "effectiveness", "effectiveness", SHARES),
-        # Small drifts leave the promise intact, because constants have slack; a large one shows what it is about.
-        ("carbon", "cost", None, (*SHARES, 5.0)),
-        ("cooling", "cost", None, (*SHARES, 5.0)),
-    )
-    for share in shares
-]
+def drifts() -> list[PlantDrift]:
+    """Every way in which an installed system can leave its claims, those of the cost last."""
+    found = []
+    for grows in (False, True):
+        shares = (*SHARES, LARGE) if grows else SHARES
+        for system in having("monitor").values():
+            kinds = [each for each in system.drifts if (each.series is None) == grows]
+            found += [PlantDrift(system, each, share) for each in kinds for share in shares]
+    return found
 
 
 @dataclass(frozen=True)
@@ -106,109 +110,51 @@ class AlarmRow:
     alarms: int
 
 
-class _Batch:
-    """Episodes side by side: the environment's own functions on arrays, the state of every episode in one."""
+class _Told(NamedTuple):
+    """What a player's episodes came to."""
 
-    def __init__(self, env: Env, episodes: Mapping[str, Array]) -> None:
-        self.env, self._series = env, episodes
-        self.count, self.horizon = next(iter(episodes.values())).shape[:2]
-        self.state = type(env.initial())(
-            *(np.broadcast_to(np.asarray(each), (self.count, *np.shape(each))) for each in env.initial())
-        )
-
-    def drawn(self, round_now: int) -> dict[str, Array]:
-        return {name: values[:, round_now] for name, values in self._series.items()}
-
-    def observed(self, drawn: Mapping[str, Array]) -> Array:
-        """What is seen in every episode, [N, o]."""
-        seen = np.asarray(self.env.observe(self.state, drawn))
-        # One entry after the other, unless entries are vectors themselves.
-        return seen if isinstance(self.env, Cooling) else seen.T
+    costs: Array
+    """[N, H] as the meter shows them."""
+    uncertified_from: list[int]
+    """[N] the first round that is not certified."""
+    evidence: list[float]
+    """[N] when the first number came that the claims rule out; half a round more if it was the next observation."""
+    flagged: list[float]
+    """[N] when the monitor said so; infinite if never, like `evidence`."""
 
 
-def drift_row(drift: Drift, lam: float, b: float, episodes: int, seed: int, begins: int) -> DriftRow:
+def drift_row(drift: PlantDrift, lam: float, b: float, episodes: int, seed: int, begins: int) -> DriftRow:
     """Play a plant that drifts from round `begins` on, with a learner that proposes anything.
 
     Evidence is found without the monitor, from the true state: a round is evidence if its cost, or the state after it,
     is not between the smallest and the largest that the environment's own `step` gives when the hidden series take all
     the values that are claimed possible; or, where a state tells the cost, if the cost is another one.
     """
-    env, synthetic = SYSTEMS[drift.system]
-    drawn = synthetic(seed, episodes)
-    series = {name: np.array(drawn[name]) for name in env.series}
-    if drift.worn is not None:
-        # The efficiency of Carbon is a mean and a noise; the drift is one of their sum.
-        mean = env.efficiency if isinstance(env, Carbon) else 0.0
-        least = env.limits()[drift.worn][0]
-        series[drift.worn][:, begins - 1 :] = (1.0 - drift.share) * (mean + least) - mean
-    factor = 1.0 + (drift.share if drift.worn is None else 0.0)
+    system, env = drift.system, drift.system.env()
+    drawn = system.draw(seed, episodes)
     contract = env.contract(lam, b, drawn.horizon)
-    certificate = LipschitzCertificate(contract, env.sensitivity)
-    ceiling = env.high if math.isfinite(env.high) else 8.0
-    proposals = np.random.default_rng(seed).uniform(
-        0.0, ceiling, (drawn.horizon, episodes, *env.action_shape)
-    )
-
-    def play(kind: str) -> tuple[Array, list[int], list[float], list[float]]:
-        """Costs [N, H], and for each episode the round that is not certified any more, and when evidence and flag came.
-
-        A time is the round, or half a round more if it is the next observation that tells.
-        """
-        monitor = env.monitor() if kind == "monitored" else None
-        guards = [
-            Guard(certificate, env.prior, env.low, env.high, env.norm, monitor) for _ in range(episodes)
-        ]
-        batch, costs = _Batch(env, series), np.zeros((episodes, drawn.horizon))
-        evidence, flagged = [math.inf] * episodes, [math.inf] * episodes
-        beyond = np.zeros(episodes, dtype=bool)
-        for h in range(drawn.horizon):
-            now = batch.drawn(h)
-            seen = batch.observed(now)
-            evidence = [min(at, h + 0.5) if tells else at for at, tells in zip(evidence, beyond, strict=True)]
-            if kind == "prior":
-                actions = np.asarray(env.prior(seen))
-            elif kind == "unguarded":
-                actions = proposals[h]
-            else:
-                actions = np.array(
-                    [guard.act(*each).action for guard, *each in zip(guards, seen, proposals[h], strict=True)]
-                )
-                flagged = [
-                    min(at, h + 0.5) if g.breach else at for at, g in zip(flagged, guards, strict=True)
-                ]
-            step = env.step(batch.state, now, actions)
-            grown = factor if h + 1 >= begins else 1.0
-            cost = env.cost_floor + grown * (step.cost - env.cost_floor)
-            tells, beyond = _evident(env, batch.state, now, actions, cost, step)
-            evidence = [min(at, h + 1.0) if each else at for at, each in zip(evidence, tells, strict=True)]
-            if kind in ("guarded", "monitored"):
-                for guard, each in zip(guards, cost.tolist(), strict=True):
-                    guard.observe(each)
-                flagged = [
-                    min(at, h + 1.0) if g.breach else at for at, g in zip(flagged, guards, strict=True)
-                ]
-            batch.state, costs[:, h] = step.state, cost
-        return costs, [guard.uncertified_from for guard in guards], evidence, flagged
-
+    player = _Player(drift, env, _worn(drift, env, drawn, begins), begins, contract, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AssumptionBreach)
-        prior = play("prior")[0]
-        verdicts = {name: audit(play(name)[0], prior, contract) for name in ("unguarded", "guarded")}
-        costs, uncertified_from, evidence, flagged = play("monitored")
-    verdict = audit(costs, prior, contract, uncertified_from=uncertified_from)
-    told = [at for at in evidence if math.isfinite(at)]
-    pairs = list(zip(evidence, flagged, strict=True))
+        prior = player.play("prior").costs
+        verdicts = {
+            name: audit(player.play(name).costs, prior, contract) for name in ("unguarded", "guarded")
+        }
+        told = player.play("monitored")
+    verdict = audit(told.costs, prior, contract, uncertified_from=told.uncertified_from)
+    seen = [at for at in told.evidence if math.isfinite(at)]
+    pairs = list(zip(told.evidence, told.flagged, strict=True))
     return DriftRow(
-        drift.system,
+        system.name,
         drift.what,
         seed,
         episodes,
-        evident=len(told),
+        evident=len(seen),
         at_once=sum(flag == at < math.inf for at, flag in pairs),
         late=sum(at < flag < math.inf for at, flag in pairs),
         missed=sum(at < flag == math.inf for at, flag in pairs),
         early=sum(flag < at for at, flag in pairs),
-        mean_wait=float(np.mean([math.ceil(at) - begins for at in told])) if told else math.nan,
+        mean_wait=float(np.mean([math.ceil(at) - begins for at in seen])) if seen else math.nan,
         violations_unguarded=verdicts["unguarded"].violation_rate,
         violations=verdicts["guarded"].violation_rate,
         violations_monitored=verdict.violation_rate,
@@ -216,37 +162,120 @@ def drift_row(drift: Drift, lam: float, b: float, episodes: int, seed: int, begi
     )
 
 
-def _evident(
-    env: Env, state: Any, drawn: Mapping[str, Array], actions: Array, cost: Array, true: Step
-) -> tuple[Array, Array]:
-    """[N] whether the cost, and whether the state after it, cannot be by the claims; round-off of float64 apart."""
-    steps = [env.step(state, {**drawn, **hidden}, actions) for hidden in _claimed(env, state, drawn, actions)]
-    costs = np.stack([step.cost for step in steps])
-    states = np.stack([np.reshape(step.state[0], (len(cost), -1)) for step in steps])
-    reached = np.reshape(true.state[0], (len(cost), -1))
+def _worn(drift: PlantDrift, env: Env, drawn: Episodes, begins: int) -> Episodes:
+    """The episodes, with the series that drifts below its claimed minimum from round `begins` on."""
+    series = {name: np.array(drawn[name]) for name in env.series}
+    name = drift.drift.series
+    if name is not None:
+        # The drift is one of what the plant makes of the series, such as a mean and a noise.
+        offset, least = drift.drift.offset(env), env.limits()[name][0]
+        series[name][:, begins - 1 :] = (1.0 - drift.share) * (offset + least) - offset
+    return Episodes(series)
+
+
+@dataclass(frozen=True)
+class _Player:
+    """Plays the episodes of a plant that drifts."""
+
+    drift: PlantDrift
+    env: Env
+    episodes: Episodes
+    begins: int
+    contract: Contract
+    seed: int
+
+    def play(self, kind: str) -> _Told:
+        """By the prior, or by the learner `unguarded`, `guarded` or `monitored`."""
+        env, count = self.env, len(self.episodes)
+        shape = (self.episodes.horizon, count, *env.action_shape)
+        proposals = np.random.default_rng(self.seed).uniform(*Uniform.of(env).ends, shape)
+        certificate = LipschitzCertificate(self.contract, env.sensitivity)
+        monitor = env.monitor() if kind == "monitored" else None
+        rounds: list[list[Turn]] = []
+        uncertified, flagged = [], []
+        for i in range(count):
+            guard = None
+            if kind in ("guarded", "monitored"):
+                guard = Guard(certificate, env.prior, env.low, env.high, env.norm, monitor)
+            policy = env.prior if kind == "prior" else _next_of(proposals[:, i])
+            rounds.append([])
+            flag = math.inf
+            for turn in eager(env, self.episodes[i], policy, guard, charge=self._charge):
+                rounds[-1].append(turn)
+                if guard is not None and guard.breach is not None and flag == math.inf:
+                    # A decision that knows of it: the observation told, not the cost.
+                    seen = turn.decision is not None and turn.decision.reason is Reason.BREACH
+                    flag = turn.round - 0.5 if seen else float(turn.round)
+            uncertified.append(self.episodes.horizon + 1 if guard is None else guard.uncertified_from)
+            flagged.append(flag)
+        costs = np.array([[turn.cost for turn in each] for each in rounds])
+        evidence = self._evidence(rounds, costs) if kind == "monitored" else [math.inf] * count
+        return _Told(costs, uncertified, evidence, flagged)
+
+    def _charge(self, round_now: int, cost: float) -> float:
+        floor, grows = self.env.cost_floor, self.drift.drift.series is None and round_now >= self.begins
+        return floor + (1.0 + self.drift.share * grows) * (cost - floor)
+
+    def _evidence(self, rounds: list[list[Turn]], costs: Array) -> list[float]:
+        """[N] when the first number came that cannot be by the claims."""
+        by_cost, by_state = evident(self.drift.system, self.env, [turn for each in rounds for turn in each])
+        found = []
+        for tells_cost, tells_state in zip(
+            by_cost.reshape(costs.shape), by_state.reshape(costs.shape), strict=True
+        ):
+            # A state is seen with the next observation, which the last round has none of.
+            at = [h + 1.0 for h in np.flatnonzero(tells_cost)] + [
+                h + 1.5 for h in np.flatnonzero(tells_state[:-1])
+            ]
+            found.append(min(at, default=math.inf))
+        return found
+
+
+def _next_of(proposals: Any) -> Callable[[Any], Any]:
+    """The policy that proposes one after the other, whatever it sees."""
+    left = iter(proposals)
+    return lambda _observation: next(left)
+
+
+def evident(system: System, env: Env, turns: list[Turn]) -> tuple[Array, Array]:
+    """[n] whether the cost, and whether the state after it, cannot be by the claims; round-off of float64 apart."""
+    many = Many(env)
+    state, drawn, actions, after = (
+        jax.tree.map(lambda *each: np.stack([np.asarray(one, dtype=np.float64) for one in each]), *values)
+        for values in (
+            [turn.state for turn in turns],
+            [turn.drawn for turn in turns],
+            [turn.action for turn in turns],
+            [turn.step.state for turn in turns],
+        )
+    )
+    steps = [
+        many.step(state, {**drawn, **hidden}, actions)
+        for hidden in claimed(system, env, state, drawn, actions)
+    ]
+    cost, true = np.array([turn.cost for turn in turns]), np.array([float(turn.step.cost) for turn in turns])
+    costs, states = np.stack([step.cost for step in steps]), np.stack([_flat(step.state) for step in steps])
+    reached = _flat(after)
     off, far = 1e-9 * (1.0 + np.abs(cost)), 1e-9 * (1.0 + np.abs(reached))
     by_cost = (cost < costs.min(axis=0) - off) | (cost > costs.max(axis=0) + off)
     by_state = np.any((reached < states.min(axis=0) - far) | (reached > states.max(axis=0) + far), axis=1)
-    if not isinstance(env, Inference):
-        by_state |= np.abs(cost - true.cost) > off
-    return by_cost, by_state
+    return by_cost, by_state | (np.abs(cost - true) > off)
 
 
-def _claimed(env: Env, state: Any, drawn: Mapping[str, Array], actions: Array) -> Iterator[dict[str, Array]]:
-    """Values of the hidden series at which cost and next state are smallest and largest.
+def _flat(state: Any) -> Array:
+    """[n, ...] all the entries of states side by side."""
+    return np.concatenate([np.reshape(entry, (len(entry), -1)) for entry in state], axis=1)
 
-    These are the corners of their ranges. In a room, the discomfort is least where the setpoint is reached, if it can
-    be.
+
+def claimed(
+    system: System, env: Env, state: Any, drawn: Mapping[str, Any], actions: Any
+) -> Iterator[Mapping[str, Array]]:
+    """Values of the hidden series at which cost and next state are smallest and largest; cases first, [n, ...].
+
+    These are the corners of their ranges, unless the system knows better (`System.extremes`).
     """
-    if isinstance(env, Cooling):
-        ends = [np.full(actions.shape, end) for end in env.limits()["effectiveness"]]
-        hottest, coldest = (
-            env.step(state, {**drawn, "effectiveness": end}, actions).state.temperature for end in ends
-        )
-        way = (hottest - env.setpoint) / np.maximum(hottest - coldest, 1e-12)
-        best = ends[0] + np.clip(way, 0.0, 1.0) * (ends[1] - ends[0])
-        for first, second in itertools.product((*ends, best), repeat=2):
-            yield {"effectiveness": np.stack([first[:, 0], second[:, 1]], axis=1)}
+    if system.extremes is not None:
+        yield from system.extremes(env, state, drawn, actions)
         return
     limits = env.limits()
     for values in itertools.product(*(limits[name] for name in env.hidden)):
@@ -256,102 +285,70 @@ def _claimed(env: Env, state: Any, drawn: Mapping[str, Array], actions: Array) -
         }
 
 
-def constants_of_cooling(env: Cooling) -> LipschitzMonitor:
-    """What a user who has only constants would claim of `Cooling`, in the largest entry ("linf").
-
-    Inputs are loads, outside and temperatures. A temperature has slope heating in load and action, leak in the outside
-    and at most 1 - leak over both temperatures, if wall + leak <= 1; the effectiveness moves it within heating (1 -
-    least) a_max. The cost has slope w_i in each temperature.
-    """
-    slope = 2.0 * env.heating + 1.0
-    width = env.heating * (1.0 - env.effectiveness_min) * env.action_max
-    total = sum(env.discomfort)
-    return LipschitzMonitor(
-        total * slope, slope, total * width, width, _cooling_inputs, _cooling_state, norm="linf"
-    )
-
-
-def _cooling_inputs(observation: Any) -> list[float]:
-    return [*observation[:3], *observation[4:6]]
-
-
-def _cooling_state(observation: Any) -> list[float]:
-    return list(observation[4:6])
-
-
 def alarm_rows(rounds: int, seed: int, report: Report, horizon: int = 24) -> Iterator[AlarmRow]:
     """Systems that keep to their claims, at their ends in half of the draws: every alarm is a false one.
 
     Each monitor gets `rounds` rounds, half of them with observations in float32.
     """
-    cases: list[tuple[str, str, Monitor]] = [
-        (name, "ranges", env.monitor()) for name, (env, _) in SYSTEMS.items()
-    ]
-    cases.append(("cooling", "constants", constants_of_cooling(Cooling())))
+    cases: list[tuple[System, str, Monitor]] = []
+    for system in having("monitor").values():
+        cases.append((system, "ranges", system.env().monitor()))
+        if system.constants_monitor is not None:
+            cases.append((system, "constants", system.constants_monitor(system.env())))
     total = 2 * len(cases)
     for i, (system, kind, monitor) in enumerate(cases):
         for j, precision in enumerate(("float64", "float32")):
             rng = np.random.default_rng([seed, i, j])
             count = math.ceil(rounds / 2 / horizon)
-            alarms = _false_alarms(SYSTEMS[system][0], monitor, rng, count, horizon, precision)
+            alarms = false_alarms(system.env(), monitor, rng, count, horizon, precision)
             report(2 * i + j + 1, total)
-            yield AlarmRow(system, kind, precision, count * horizon, alarms)
+            yield AlarmRow(system.name, kind, precision, count * horizon, alarms)
 
 
-def _false_alarms(
+def false_alarms(
     env: Env, monitor: Monitor, rng: np.random.Generator, count: int, horizon: int, precision: str
 ) -> int:
     """Number of contradictions that the monitor finds in conforming episodes."""
-    largest = {"renewables": 10.0, "heat_load": 6.0, "price": 1.0}
     series = {}
-    for name in env.series:
-        low, high = env.limits()[name]
-        low, high = max(low, -20.0), min(high, largest.get(name, 45.0))
-        shape = (
-            (count, horizon, *env.action_shape)
-            if name in ("heat_load", "effectiveness")
-            else (count, horizon)
-        )
-        ends = np.where(rng.random(shape) < 0.5, low, high)
-        series[name] = np.where(rng.random(shape) < 0.5, ends, rng.uniform(low, high, shape))
-    batch = _Batch(env, series)
-    memories = [monitor.start()] * count
+    for name, ends in series_ranges(env, None, horizon).items():
+        shape = (count, horizon, *np.shape(ends.low))
+        end = np.where(rng.random(shape) < 0.5, ends.low, ends.high)
+        series[name] = np.where(rng.random(shape) < 0.5, end, rng.uniform(ends.low, ends.high, shape))
+    top = env.action_range()[1]
+
+    def policy(observation: Any, key: Any) -> Any:
+        which, often = jax.random.split(key)
+        prior = jnp.asarray(env.prior(observation))
+        action = prior * jax.random.choice(which, jnp.asarray(ACTIONS, prior.dtype), prior.shape)
+        return jnp.where(jax.random.uniform(often, prior.shape) < 0.1, top, action)
+
+    run: Any = rollout(env, policy, Episodes(series), seed=int(rng.integers(2**31)))
+    told, played, costs = (
+        each.tolist() for each in (run.observations.astype(precision), run.actions, run.costs)
+    )
     alarms = 0
-    for h in range(horizon):
-        drawn = batch.drawn(h)
-        seen = batch.observed(drawn)
-        told = seen.astype(precision).tolist()
-        prior = np.asarray(env.prior(seen))
-        actions = np.clip(prior * rng.choice([0.0, 0.5, 1.0, 1.5, 2.0], prior.shape), env.low, env.high)
-        actions = np.where(rng.random(prior.shape) < 0.1, min(env.high, 40.0), actions)
-        step = env.step(batch.state, drawn, actions)
-        played = actions.tolist()
-        for i, cost in enumerate(step.cost.tolist()):
-            memory, first = monitor.arrived(memories[i], told[i])
-            memories[i], second = monitor.paid(memory, told[i], played[i], cost)
+    for observations, actions, paid in zip(told, played, costs, strict=True):
+        memory = monitor.start()
+        for observation, action, cost in zip(observations, actions, paid, strict=True):
+            memory, first = monitor.arrived(memory, observation)
+            memory, second = monitor.paid(memory, observation, action, cost)
             alarms += (first is not None) + (second is not None)
-        batch.state = step.state
     return alarms
 
 
 def overhead(seed: int, repetitions: int) -> Iterator[Measurement]:
-    """Processor time of act + observe on the carbon system, with and without a monitor, alternately."""
-    env = Carbon()
-    episodes = synthetic_carbon(seed, 40)
+    """Processor time of act + observe with and without a monitor, alternately, on the first of the systems."""
+    system = next(iter(having("monitor").values()))
+    env, episodes = system.env(), system.draw(seed, 40)
     certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
-    proposals = np.random.default_rng(seed).uniform(0.0, 8.0, (len(episodes), episodes.horizon)).tolist()
-    plain = Guard(certificate, env.prior, low=0.0)
-    played: list[list[tuple[Any, float, float]]] = []
+    shape = (len(episodes), episodes.horizon, *env.action_shape)
+    proposals = np.random.default_rng(seed).uniform(*Uniform.of(env).ends, shape).tolist()
+    box = (env.low, env.high, env.norm)
+    plain = Guard(certificate, env.prior, *box)
+    played: list[list[tuple[Any, Any, float]]] = []
     for e, wishes in enumerate(proposals):
-        plain.reset()
-        state: Any = env.initial()
-        played.append([])
-        for h, wish in enumerate(wishes):
-            drawn = {name: episodes[name][e, h] for name in env.series}
-            seen = env.observe(state, drawn)
-            state, _, cost = env.step(state, drawn, plain.act(seen, wish).action)
-            plain.observe(float(cost))
-            played[-1].append((seen, wish, float(cost)))
+        turns = eager(env, episodes[e], _next_of(wishes), plain)
+        played.append([(turn.observation, turn.proposal, turn.cost) for turn in turns])
 
     def once(guard: Guard) -> float:
         start = time.process_time()
@@ -362,12 +359,11 @@ def overhead(seed: int, repetitions: int) -> Iterator[Measurement]:
                 guard.observe(cost)
         return (time.process_time() - start) / (len(played) * episodes.horizon)
 
-    monitors: dict[str, tuple[Monitor, str]] = {
-        "ranges": (env.monitor(), "< 1.2"),
-        "constants": (LipschitzMonitor(31.0, 1.0, 500.0, 16.0), ""),
-    }
+    monitors: dict[str, tuple[Monitor, str]] = {"ranges": (env.monitor(), "< 1.2")}
+    if system.constants_monitor is not None:
+        monitors["constants"] = system.constants_monitor(env), ""
     for name, (monitor, target) in monitors.items():
-        watched = Guard(certificate, env.prior, low=0.0, monitor=monitor)
+        watched = Guard(certificate, env.prior, *box, monitor=monitor)
         without, with_it = alternate(repetitions, partial(once, plain), partial(once, watched))
         yield microseconds("act + observe", without)
         yield microseconds(f"with {name}", with_it)

@@ -1,7 +1,7 @@
 """How much of what could be allowed a certificate allows: its safe set beside the largest that keeps the promise.
 
-On the carbon and the inference system a backup keeps every later excess at or below 0 (`clear`, `idle`). So an action
-can be made up for later iff the promise is kept in its own round whatever is drawn, and the largest robust safe set is
+Some structures name a backup that keeps every later excess at or below 0 (`Structure.recovery`). An action can then be
+made up for later iff the promise is kept in its own round whatever is drawn, and the largest robust safe set is
 
     { a :  A + c(a, draw) - (1 + lam) c+(draw) <= h b   for every draw },
 
@@ -24,11 +24,10 @@ from tether.certificates import Box, Outcome, Structured
 from tether.core.contract import Contract
 from tether.core.ops import NUMPY
 from tether.data.episodes import Episodes
+from tether.simulate.eager import Many
+from tether.systems import registry
 from tether.systems.base import Env
-from tether.systems.carbon.env import Carbon
-from tether.systems.carbon.synthetic import synthetic_carbon
-from tether.systems.inference.env import Inference
-from tether.systems.inference.synthetic import synthetic_inference
+from tether.systems.system import SafeSetGoal, System
 
 Array = NDArray[np.float64]
 GRID = 9
@@ -48,77 +47,96 @@ class Allowed(NamedTuple):
     """Of the largest with the account and the prior's state as they really are."""
 
 
-def allowed_shares(env: Env, contract: Contract, episodes: Episodes, extreme: float) -> Allowed:
-    """Play `extreme` (0, or the largest action) and the prior by turns through the guard, and compare in each round.
+def allowed_shares(env: Env, contract: Contract, episodes: Episodes) -> Allowed:
+    """Play the costlier end of the actions and the prior by turns through the guard, and compare in each round.
+
+    In every other stretch of rounds the prior is played, so that slack is earned.
 
     Args:
-        env: The carbon or the inference system.
+        env: A system whose actions and state (its first entry, which the gaps are about) are numbers, and whose
+            structure has a `recovery`.
         contract: The promise.
         episodes: What is drawn.
-        extreme: The proposal; in every other stretch of rounds the prior is played, so that slack is earned.
     """
-    certificate = Structured(contract, env.structure)
+    certificate, many = Structured(contract, env.structure), Many(env)
     count = len(episodes)
     zero: Any = np.zeros(count)
-    own = prior_state = type(env.initial())(*(zero + number for number in env.initial()))
+    own = prior_state = many.initial(count)
+    extreme = _costlier_end(env, many, episodes)
     memory, paid = certificate.start(NUMPY, zero), zero
     strikes = np.random.default_rng(0).uniform(size=(count, contract.horizon)) < 0.5
     box = Box(env.low, env.high, env.norm)
     shares: dict[str, list[Array]] = {"known": [], "true": []}
     for h in range(contract.horizon):
         drawn = {name: episodes[name][:, h] for name in env.series}
-        observation = env.observe(own, drawn)
-        prior = env.prior(np.moveaxis(observation, 0, -1))
-        opened = certificate.open(memory, observation, NUMPY)
+        observation, prior = many.look(own, drawn)
+        opened = certificate.open(memory, np.moveaxis(observation, -1, 0), NUMPY)
         proposal = zero + extreme
         reached = certificate.choose(opened, proposal, prior, box, NUMPY).action
         situations: dict[str, tuple[Any, list[Any]]] = {
-            "known": (memory.account, _prior_states(opened.gaps, own)),
+            "known": (memory.account, _prior_states(env.structure.gap_names, opened.gaps, own)),
             "true": (paid, [prior_state]),
         }
         for name, (account, states) in situations.items():
             limit = (h + 1) * contract.b - account
-            farthest = _farthest(env, contract.lam, own, states, drawn, prior, extreme, limit)
+            farthest = _farthest(many, contract.lam, own, states, drawn, prior, extreme, limit)
             compared = np.abs(farthest - prior) > LEAST
             shares[name].append(
                 (np.abs(reached - prior) / np.where(compared, np.abs(farthest - prior), 1.0))[compared]
             )
         choice = certificate.choose(opened, np.where(strikes[:, h], proposal, prior), prior, box, NUMPY)
-        prior_action = env.prior(np.moveaxis(env.observe(prior_state, drawn), 0, -1))
-        own, _, cost = env.step(own, drawn, choice.action)
-        prior_state, _, prior_cost = env.step(prior_state, drawn, prior_action)
+        prior_action = many.look(prior_state, drawn)[1]
+        own, _, cost = many.step(own, drawn, choice.action)
+        prior_state, _, prior_cost = many.step(prior_state, drawn, prior_action)
         memory = certificate.update(memory, choice.taken, Outcome(cost), NUMPY)
         paid = paid + cost - (1.0 + contract.lam) * prior_cost
     return Allowed(np.concatenate(shares["known"]), np.concatenate(shares["true"]))
 
 
-def _prior_states(gaps: Any, own: Any) -> list[Any]:
+def _costlier_end(env: Env, many: Many, episodes: Episodes) -> float:
+    """The end of the actions at which the first round costs more."""
+    drawn = {name: episodes[name][:, 0] for name in env.series}
+    start = many.initial(len(episodes))
+    ends = [float(end) for end in env.action_range()]
+    costs = [np.mean(many.step(start, drawn, np.full(len(episodes), end)).cost) for end in ends]
+    return ends[int(np.argmax(costs))]
+
+
+def _prior_states(names: tuple[str, ...], gaps: Any, own: Any) -> list[Any]:
     """The prior's states at the ends of what the gaps allow; between them nothing is worse."""
     entry = own._fields[0]
-    above, below = (gaps[0], gaps[1]) if len(gaps) > 1 else (0.0 * gaps[0], gaps[0])
     level = getattr(own, entry)
-    return [own._replace(**{entry: level - above}), own._replace(**{entry: level + below})]
+    by_name = dict(zip(names, gaps, strict=True))
+    ends = level - by_name.get("above", 0.0), level + by_name.get("below", 0.0)
+    return [own._replace(**{entry: end}) for end in ends]
 
 
 def _farthest(
-    env: Env, lam: float, own: Any, states: list[Any], drawn: Any, prior: Array, extreme: float, limit: Array
+    many: Many,
+    lam: float,
+    own: Any,
+    states: list[Any],
+    drawn: Any,
+    prior: Array,
+    extreme: float,
+    limit: Array,
 ) -> Array:
     """The action nearest to `extreme`, from the prior's on, whose excess is within the limit whatever is drawn."""
-    prior_costs = []
+    prior_costs, env = [], many.env
     grids = [np.linspace(*env.limits()[name], GRID) for name in env.hidden]
-    combinations = [dict(zip(env.hidden, values, strict=True)) for values in _products(grids)]
+    combinations = [
+        {name: np.full(len(prior), value) for name, value in zip(env.hidden, values, strict=True)}
+        for values in _products(grids)
+    ]
     for hidden in combinations:
         now = {**drawn, **hidden}
-        costs = [
-            env.step(state, now, env.prior(np.moveaxis(env.observe(state, now), 0, -1))).cost
-            for state in states
-        ]
+        costs = [many.step(state, now, many.look(state, now)[1]).cost for state in states]
         prior_costs.append(np.min(costs, axis=0))
 
     def safe(action: Array) -> Any:
         worst = np.full(len(prior), -math.inf)
         for hidden, prior_cost in zip(combinations, prior_costs, strict=True):
-            cost = env.step(own, {**drawn, **hidden}, action).cost
+            cost = many.step(own, {**drawn, **hidden}, action).cost
             worst = np.maximum(worst, cost - (1.0 + lam) * prior_cost)
         return worst <= limit
 
@@ -139,8 +157,10 @@ def _products(grids: list[Array]) -> list[tuple[float, ...]]:
     ]
 
 
-SETTINGS = (("carbon", 2.0, 2.0, 0.95), ("inference", 5.0, 0.1, 0.9))
-"""System, lam, b, and the share that should be allowed."""
+def measured() -> dict[str, tuple[System, SafeSetGoal]]:
+    """The installed systems for which the largest safe set is known, by name."""
+    found = {name: registry.find(name) for name in registry.names()}
+    return {name: (each, each.safe_sets) for name, each in found.items() if each.safe_sets is not None}
 
 
 def bench_sets(seeds: int, episodes: int) -> Iterator[Measurement]:
@@ -150,12 +170,14 @@ def bench_sets(seeds: int, episodes: int) -> Iterator[Measurement]:
         seeds: 0 to `seeds` - 1, of the episodes.
         episodes: Of each seed.
     """
-    for name, lam, b, wanted in SETTINGS:
-        env: Env = {"carbon": Carbon, "inference": Inference}[name]()
-        draw = {"carbon": synthetic_carbon, "inference": synthetic_inference}[name]
-        extreme = 0.0 if name == "carbon" else env.high
+    for name, (system, (lam, b, wanted)) in measured().items():
+        env = system.env()
+        if env.structure.recovery is None:
+            raise ValueError(
+                f"{type(env.structure).__name__} names no recovery; the largest set is not known"
+            )
         found = [
-            allowed_shares(env, env.contract(lam, b), draw(seed, episodes), extreme) for seed in range(seeds)
+            allowed_shares(env, env.contract(lam, b), system.draw(seed, episodes)) for seed in range(seeds)
         ]
         where = f"{name} ({lam:g}, {b:g})"
         rows = {

@@ -15,20 +15,19 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from tether.bench.parts import having
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.core import output
+from tether.core.decision import Decision
+from tether.core.extras import missing
 from tether.core.guard import Guard
 from tether.data.episodes import Episodes
 from tether.learn.train import Recipe, train
+from tether.simulate.eager import eager
 from tether.simulate.rollout import rollout
+from tether.systems import registry
 from tether.systems.base import Env
-from tether.systems.carbon.env import Carbon
-from tether.systems.carbon.structure import CarbonStructure
-from tether.systems.carbon.synthetic import synthetic_carbon
-from tether.systems.cooling.env import Cooling
-from tether.systems.cooling.synthetic import synthetic_cooling
-from tether.systems.inference.env import Inference
-from tether.systems.inference.synthetic import synthetic_inference
+from tether.systems.system import System
 
 MANY = 48
 """Bounds of a structure whose compilation is timed."""
@@ -80,17 +79,17 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
         seed: Seed of the observations and proposals.
         repetitions: How often each pair is measured, alternately.
     """
-    env = Carbon()
-    rng = np.random.default_rng(seed)
-    observations = np.column_stack(
-        [rng.uniform(2, 5, 500), rng.uniform(0, 5, 500), np.full(500, 4.0), rng.uniform(0, 1, 500)]
+    system = yardstick_system()
+    env = system.env()
+    seen: Any = rollout(env, env.prior, system.draw(seed, 25)).observations
+    observations = seen.reshape(-1, seen.shape[-1])[:500]
+    proposals = np.random.default_rng(seed).uniform(
+        *env.action_range(), (len(observations), *env.action_shape)
     )
-    proposals = rng.uniform(0.0, 8.0, size=500)
 
     def online(horizon: int) -> Callable[[], float]:
-        guard = Guard(
-            LipschitzCertificate(env.contract(2.0, 2.0, horizon), env.sensitivity), env.prior, low=0.0
-        )
+        certificate = LipschitzCertificate(env.contract(2.0, 2.0, horizon), env.sensitivity)
+        guard = Guard(certificate, env.prior, env.low, env.high, env.norm)
 
         def once() -> float:
             start = time.perf_counter()
@@ -98,7 +97,7 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
                 if guard.round > horizon:
                     guard.reset()
                 guard.act(observation, proposal)
-                guard.observe(1.5)
+                guard.observe(env.cost_floor + 0.5)
             return (time.perf_counter() - start) / len(proposals)
 
         return once
@@ -113,9 +112,9 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
     yield microseconds("act + observe, H = 10,000", long_times)
     yield ratio("H = 10,000 / H = 24", long_times, short_times, "times", "<= 1.5", lambda ratio: ratio <= 1.5)
 
-    yield from _bench_rollout(env, seed, repetitions)
+    yield from _bench_rollout(system, seed, repetitions)
     yield from _bench_structured(seed, repetitions)
-    yield _compiling_many(seed)
+    yield from _compiling_many(seed)
     yield from _bench_import()
 
 
@@ -131,10 +130,9 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
     """
     import torch
 
-    from tether.bench.torch_yardstick import torch_updates
+    from tether.bench.torch_yardstick import system, torch_updates
 
-    env = Carbon()
-    data = synthetic_carbon(seed, episodes)
+    env, data = system.env(), system.draw(seed, episodes)
     certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)
     series = [data[name] for name in env.series]
     rivals: dict[int, list[float]] = {}
@@ -173,17 +171,18 @@ def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
         repetitions: How often each grid is measured, in turns.
     """
     from tether.exact import planning
-    from tether.exact.carbon_mixture import CarbonMixture
+    from tether.exact.example import BacklogMixture
+    from tether.exact.grid import Problem, Resolution, prepare
 
-    example = CarbonMixture()
+    example = BacklogMixture()
     thetas = np.random.default_rng(seed).dirichlet(np.ones(example.system.dimension), size=repetitions + 1)
-    grids = [planning.Resolution(surplus=10 * factor + 1, memory=5) for factor in (1, 2, 4, 8)]
-    problems: list[planning.Problem] = []
+    grids = [Resolution(surplus=10 * factor + 1, memory=5) for factor in (1, 2, 4, 8)]
+    problems: list[Problem] = []
     measures: list[Callable[[], float]] = []
     for resolution in grids:
-        problem = planning.prepare(example.system, example.certificate(0.25, 0.25), resolution)
+        problem = prepare(example.system, example.certificate(0.25, 0.25), resolution)
 
-        def once(problem: planning.Problem = problem) -> float:
+        def once(problem: Problem = problem) -> float:
             start = time.perf_counter()
             planning.plan(problem, thetas[0])
             return time.perf_counter() - start
@@ -214,7 +213,7 @@ def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
 
 
 def _training_rates(
-    env: Carbon,
+    env: Env,
     data: Episodes,
     certificate: LipschitzCertificate,
     grid: dict[str, Any],
@@ -237,18 +236,19 @@ def _rate(what: str, rates: list[float]) -> Measurement:
     return Measurement(what, float(np.median(rates)), min(rates), max(rates), "episodes/s")
 
 
-def _convex_program(env: Carbon, observations: Any, proposals: Any) -> Callable[[], float]:
+def _convex_program(env: Env, observations: Any, proposals: Any) -> Callable[[], float]:
     """The same decision as a convex program, set up once and solved with new parameters: seconds a decision."""
     try:
         import cvxpy as cp
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "the yardstick of this benchmark is cvxpy: pip install 'tether-rl[bench]'"
-        ) from error
-    action, prior, wish, radius = cp.Variable(), cp.Parameter(), cp.Parameter(), cp.Parameter(nonneg=True)
-    problem = cp.Problem(
-        cp.Minimize(cp.square(action - wish)), [cp.abs(action - prior) <= radius, action >= 0.0]
-    )
+        raise missing("the yardstick of this benchmark", error) from None
+    shape, order = env.action_shape, {"l1": 1, "l2": 2, "linf": "inf"}[env.norm]
+    action, prior, wish = cp.Variable(shape), cp.Parameter(shape), cp.Parameter(shape)
+    radius = cp.Parameter(nonneg=True)
+    inside = [cp.norm(action - prior, order) <= radius]
+    inside += [action >= env.low] * bool(np.all(np.isfinite(env.low)))
+    inside += [action <= env.high] * bool(np.all(np.isfinite(env.high)))
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(action - wish)), inside)
     radius.value = 0.2
 
     def once(count: int = 20) -> float:
@@ -262,12 +262,12 @@ def _convex_program(env: Carbon, observations: Any, proposals: Any) -> Callable[
     return once
 
 
-def _bench_rollout(env: Carbon, seed: int, repetitions: int) -> Iterator[Measurement]:
-    episodes = synthetic_carbon(seed, 100_000)
+def _bench_rollout(system: System, seed: int, repetitions: int) -> Iterator[Measurement]:
+    env, episodes = system.env(), system.draw(seed, 100_000)
     rounds = len(episodes) * episodes.horizon
 
     def learner(observation: Any, key: Any) -> Any:  # noqa: ARG001
-        return observation[1] + 1.0
+        return 0.5 * env.prior(observation)
 
     for rule in get_args(Rule):
         certificate = LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity, rule)
@@ -295,14 +295,9 @@ def _bench_rollout(env: Carbon, seed: int, repetitions: int) -> Iterator[Measure
 
 
 def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Iterator[Measurement]:
-    """Structured certificates of the three systems, online against the Lipschitz one, and in a rollout."""
-    systems: list[tuple[Env, Episodes]] = [
-        (Carbon(), synthetic_carbon(seed, count)),
-        (Inference(), synthetic_inference(seed, count)),
-        (Cooling(), synthetic_cooling(seed, count)),
-    ]
-    for env, episodes in systems:
-        name = type(env).__name__.lower()
+    """Structured certificates of the systems that have one, online against the Lipschitz one, and in a rollout."""
+    for name, system in having("structure").items():
+        env, episodes = system.env(), system.draw(seed, count)
         contract = env.contract(0.5, 0.5)
         structured = Structured(contract, env.structure)
         simple = LipschitzCertificate(contract, env.sensitivity)
@@ -336,48 +331,71 @@ def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Itera
         )
 
 
-def _compiling_many(seed: int) -> Measurement:
-    """Seconds until a rollout through a structure with 48 bounds is compiled and has played once."""
+def yardstick_system() -> System:
+    """The system whose guard and rollout are timed: the first that is installed."""
+    return registry.find(registry.names()[0])
 
-    class Detailed(CarbonStructure):
-        """The carbon structure that looks 47 rounds ahead with the prior as its only backup."""
 
-        terms = MANY - 1
+def _compiling_many(seed: int) -> Iterator[Measurement]:
+    """Seconds until a rollout through a structure with 48 bounds is compiled and has played once.
 
-        def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
-            return (0,)
+    Of the first system whose structure has a number of bounds to choose, `terms`.
+    """
+    for system in having("structure").values():
+        env = system.env()
+        kind: Any = type(env.structure)
+        if not hasattr(kind, "terms"):
+            continue
 
-    env = Carbon()
-    certificate = Structured(env.contract(2.0, 2.0), Detailed(**asdict(env.structure)))
-    start = time.perf_counter()
-    rollout(env, lambda observation, _: 0.5 * observation[0], synthetic_carbon(seed, 1000), certificate)
-    seconds = time.perf_counter() - start
-    return Measurement(
-        f"compiling a rollout, {MANY} bounds", seconds, seconds, seconds, "s", "<= 20", seconds <= 20.0
-    )
+        class Detailed(kind):  # type: ignore[misc]
+            """The structure that looks 47 rounds ahead with the prior as its only backup."""
+
+            terms = MANY - 1
+
+            def plans(self, low: Any, high: Any) -> tuple[int, ...]:  # noqa: ARG002
+                return (0,)
+
+        given: Any = env.structure
+        certificate = Structured(env.contract(2.0, 2.0), Detailed(**asdict(given)))
+        episodes = system.draw(seed, 1000)
+        start = time.perf_counter()
+        rollout(env, lambda seen, _, env=env: 0.5 * env.prior(seen), episodes, certificate)
+        seconds = time.perf_counter() - start
+        what = f"compiling a rollout, {MANY} bounds"
+        yield Measurement(what, seconds, seconds, seconds, "s", "<= 20", seconds <= 20.0)
+        return
+
+
+class _Timed:
+    """A guard that counts the seconds of `act` and `observe`."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard, self.spent = guard, 0.0
+
+    def reset(self) -> None:
+        self.guard.reset()
+
+    def act(self, observation: Any, proposal: Any) -> Decision:
+        start = time.perf_counter()
+        decision = self.guard.act(observation, proposal)
+        self.spent += time.perf_counter() - start
+        return decision
+
+    def observe(self, cost: Any, revealed: Any = None) -> None:
+        start = time.perf_counter()
+        self.guard.observe(cost, revealed)
+        self.spent += time.perf_counter() - start
 
 
 def _online(env: Env, episodes: Episodes, certificate: Certificate, count: int = 10) -> Callable[[], float]:
     """Plays some episodes through the guard, with half of the prior's action; seconds of act + observe a round."""
 
     def once() -> float:
-        guard = Guard(certificate, env.prior, env.low, env.high, env.norm)
-        spent = 0.0
+        guard = _Timed(Guard(certificate, env.prior, env.low, env.high, env.norm))
         for i in range(count):
-            guard.reset()
-            state = env.initial()
-            for h in range(episodes.horizon):
-                drawn = {name: episodes[name][i, h] for name in env.series}
-                observation = env.observe(state, drawn)
-                proposal = 0.5 * env.prior(observation)
-                start = time.perf_counter()
-                action = guard.act(observation, proposal).action
-                spent += time.perf_counter() - start
-                state, _, cost = env.step(state, drawn, action)
-                start = time.perf_counter()
-                guard.observe(cost)
-                spent += time.perf_counter() - start
-        return spent / (count * episodes.horizon)
+            for _ in eager(env, episodes[i], lambda observation: 0.5 * env.prior(observation), guard):
+                pass
+        return guard.spent / (count * episodes.horizon)
 
     return once
 

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from tether.core import validate
+from tether.core.extras import missing
 from tether.core.sensitivity import Geometric
-from tether.systems.carbon.env import Carbon
+from tether.systems.carbon import Carbon
+from tether.systems.carbon import system as system
 
 BATCH, WIDTH, LEARNING_RATE = 50, 40, 1e-3
 """Episodes of an update, neurons of a hidden layer, and Adam's step: the paper's."""
@@ -146,4 +148,4 @@ def _torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("this yardstick is PyTorch: pip install 'tether-rl[sb3]'") from error
+        raise missing("the yardstick in PyTorch", error) from None

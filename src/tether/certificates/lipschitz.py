@@ -154,7 +154,7 @@ class LipschitzCertificate:
 
     def _total(self, rounds: Number, ops: Ops) -> Number:
         later = self.contract.horizon - rounds - 1.0
-        return self.bounds.immediate + self.bounds.carried * self.bounds.perturbation.reach(later, ops)
+        return self.bounds.immediate + self.bounds.carried * self.bounds.perturbation.sum_over(later, ops)
 
     def radius(self, state: LipschitzState, ops: Ops = NUMPY, epsilon: float = 0.0) -> Number:
         """The largest safe deviation in the coming round, action units; at least 0, rounded inward.
@@ -191,7 +191,10 @@ class LipschitzCertificate:
     def margin(self, state: LipschitzState, deviation: Number) -> Number:
         """How far below its bound J_h stays if `deviation` is played now, whatever happens; cost units."""
         contract, bounds = self.contract, self.bounds
-        spent = bounds.carried * bounds.perturbation.felt(state.memory) + bounds.immediate * deviation
+        spent = (
+            bounds.carried * bounds.perturbation.carried_deviation(state.memory)
+            + bounds.immediate * deviation
+        )
         return state.surplus + contract.earned + state.rounds * contract.b - spent
 
     def open(
@@ -220,12 +223,12 @@ class LipschitzCertificate:
         """The state as a learner can use it, in a round that was opened: (allowance, margin, carried deviation).
 
         The allowance is what may be spent on this round's deviation, radius * Gamma, cost units; the margin is how far
-        below its bound J_h stays if the prior is played; the carried deviation is what earlier deviations are felt as
+        below its bound J_h stays if the prior is played; the carried deviation is what earlier deviations amount to
         now, action units. Together with the round they determine the safe set of rules `paper` and `released`.
         """
         state = opened.state
         allowance = opened.radius * self.total(state, ops)
-        return allowance, self.margin(state, 0.0), self.bounds.perturbation.felt(state.memory)
+        return allowance, self.margin(state, 0.0), self.bounds.perturbation.carried_deviation(state.memory)
 
     def feature_units(self) -> tuple[float, ...]:
         """Typical sizes of the features."""
@@ -260,7 +263,7 @@ class LipschitzCertificate:
         p = bounds.perturbation
         accepted, cost = accepted_cost(contract, cost, max(epsilon, self.resolution), ops)
 
-        moved = bounds.carried * p.felt(state.memory) + bounds.immediate * deviation
+        moved = bounds.carried * p.carried_deviation(state.memory) + bounds.immediate * deviation
         floor = ops.maximum(contract.cost_floor, cost - moved)
         surplus = state.surplus + (1.0 + contract.lam) * floor - cost
         memory: Any = p.remember(state.memory, deviation, ops)
@@ -271,7 +274,7 @@ class LipschitzCertificate:
         if self.rule != "tight":
             # The authors' code also counts the b of every past round; Corollary 4.2 as printed does not.
             past = closed * contract.b if self.rule == "released" else 0.0
-            later = bounds.carried * p.felt_over(memory, contract.horizon - closed, ops)
+            later = bounds.carried * p.carried_deviation_over(memory, contract.horizon - closed, ops)
             allowance = contract.earned + ops.maximum(allowance - spent, surplus - later + past)
         magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + spent
         covered = ops.logical_and(accepted, magnitude + abs(surplus) <= ops.limit(magnitude))

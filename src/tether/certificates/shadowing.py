@@ -19,6 +19,14 @@ class Plant(Protocol):
     """What of a system it takes to replay the prior; `tether.systems.base.Env` has it."""
 
     @property
+    def series(self) -> tuple[str, ...]:
+        """Names of the series that a round needs."""
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """What the entries of an observation are."""
+
+    @property
     def hidden(self) -> Mapping[str, Any]:
         """Names of the series that nobody sees before acting."""
 
@@ -67,7 +75,7 @@ class Watched(NamedTuple):
 
     taken: Taken
     observation: Array
-    """[o] of the own trajectory, a copy."""
+    """[o] of the guarded trajectory, a copy."""
     action: Action
     """What was played, a copy."""
     shadow: Shadow
@@ -103,7 +111,7 @@ class Shadowing(Structured):
 
     **If nothing is revealed**, or what is revealed is not finite, outside `env.limits()`, or does not give the cost
     that was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this
-    round begin with the gap that was known, and what the own state and cost tell (`CarbonStructure` finds the noise on
+    round begin with the gap that was known, and what its state and cost tell (`CarbonStructure` finds the noise on
     a segment, `CoolingStructure` each unit's effect: set membership) limits them as it does in a `Structured` one.
 
     Args:
@@ -133,6 +141,21 @@ class Shadowing(Structured):
             raise ValueError(
                 f"{type(self.env).__name__} names no hidden series, so that nothing can be revealed; use Structured"
             )
+        self._check_shown()
+
+    def _check_shown(self) -> None:
+        """Refuse a system whose observation does not show what replaying a round needs."""
+        name, names = type(self.env).__name__, self.env.observation_names
+        if not hasattr(self.env.initial(), "_replace"):
+            raise ValueError(f"{name}.initial must give a NamedTuple, got {self.env.initial()!r}")
+        _, drawn = self.env.shown(np.zeros(len(names)))
+        missing = [each for each in self.env.series if each not in drawn and each not in self.env.hidden]
+        if missing:
+            raise ValueError(
+                f"replaying the prior needs {', '.join(missing)}, which the observation {names} of {name} does not "
+                f"name; name its entries after them ({missing[0]}, or {missing[0]}_1, {missing[0]}_2, ... for a "
+                f"vector), write {name}.shown, or use Structured"
+            )
 
     @property
     def revealed_names(self) -> tuple[str, ...]:
@@ -140,7 +163,7 @@ class Shadowing(Structured):
         return tuple(self.env.hidden)
 
     def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> ShadowingState:  # type: ignore[override]
-        """The state before the first round, in which the prior's state is the own one, whatever that is."""
+        """The state before the first round, in which the prior's state is the plant's, whatever that is."""
         initial = self.env.initial()
         state = initial._make(
             zero + np.asarray(entry) if np.ndim(entry) else zero + entry for entry in initial

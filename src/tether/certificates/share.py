@@ -84,7 +84,7 @@ def _next_share(bracket: Bracket, ops: Ops) -> Number:
     crossing = low + width * (bracket.low_excess / (bracket.low_excess - bracket.high_excess))
     # In the inner part, so that each step cuts something off.
     crossing = ops.clip(crossing, low + 1e-3 * width, high - 1e-3 * width)
-    apart = high > 16.0 * low
+    wide = high > 16.0 * low
     geometric = ops.where(low > 0.0, ops.sqrt(ops.where(low > 0.0, low, 1.0)) * ops.sqrt(high), high / 32.0)
-    middle = ops.where(apart, geometric, low + 0.5 * width)
+    middle = ops.where(wide, geometric, low + 0.5 * width)
     return ops.where(ops.mod(bracket.step, 2.0) > 0.5, middle, crossing)

@@ -96,6 +96,19 @@ class Structure(ABC):
     """Whether all gaps, and all that is read, are single numbers; if some are arrays, the online guard uses NumPy."""
     backups: ClassVar[tuple[str, ...]] = ()
     """Policies beside the prior that lead back to safety, by name; `bounds` and `backup` know them as 1, 2, ..."""
+    recovery: ClassVar[str | None] = None
+    """The backup under which no later round has a positive excess whatever is drawn, if there is one. An action can
+    then be made up for iff the promise holds in its own round: `tether bench sets` knows the largest safe set."""
+    gap_names: ClassVar[tuple[str, ...]] = ()
+    """What each gap that `refine` gives is called, such as above and below; several may share a name."""
+    sharp: ClassVar[tuple[str, ...]] = ("now", "later", "floor")
+    """Of T_0 (`now`), the other T_n (`later`) and the floor those that decide something: a system in which only
+    T_0 is ever looked at has no `later`."""
+
+    @property
+    def loosenable(self) -> tuple[str, ...]:
+        """The bounds that `tether attack --loosen` can make claim too much: `sharp`, and the gaps by name."""
+        return (*self.sharp, *dict.fromkeys(self.gap_names))
 
     @property
     def low(self) -> Number:

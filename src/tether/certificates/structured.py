@@ -18,7 +18,7 @@ safe at round h iff for some backup, played from round h + 1 on, the structure's
 **Sound.** Let the bounds be true. *If (**) was checked for a and a backup, then playing a and that backup for the rest
 of the episode keeps the promise in every round*: y_1 + ... + y_{h+n} <= A_h + T_n <= (h + n) b. So in every later
 round there is something safe to do, whatever the bounds say then: the backup of the last action that was checked,
-which is carried. An action that is checked anew takes over, with its own backup. Before the first round the prior is
+which is carried. An action that is checked now takes over, with its own backup. Before the first round the prior is
 carried: played from the start, y_i = -lam c+_i <= 0. So there is always a safe action, the promise is kept in every
 round, and no bound has to agree with another one.
 
@@ -403,8 +403,7 @@ class Structured:
             return now.prior
         bounds = self._all(now, now.prior, plans, ops)
         excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
-        safe = ops.logical_or(opened.backup == 0.0, excess <= 0.0)
-        return _either(safe, now.prior, self._carried(opened, now, ops), ops)
+        return _either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
 
     def _take(
         self,
@@ -418,13 +417,12 @@ class Structured:
     ) -> tuple[Taken, Number]:
         """(what `update` needs, how far below its bound J_h stays); the backup is the first for which (**) holds."""
         bounds = self._all(now, action, plans, ops)
-        backup, checked = opened.backup, share < 0.0
+        # What was moved must be checked; what was not moved is what the carried backup plays, or checked as well.
+        backup, kept = opened.backup, share <= 0.0
         for plan, each in reversed(list(zip(plans, bounds, strict=True))):
             safe = self._excess(opened, each, ops, part=0.5) <= 0.0
             backup = ops.where(safe, 0.0 * share + plan, backup)
-            checked = ops.logical_or(checked, safe)
-        # What was moved was checked; what was not moved is what the carried backup plays, or checked as well.
-        kept = ops.logical_or(checked, share <= 0.0)
+            kept = ops.logical_or(kept, safe)
         breached = ops.logical_or(breached, ops.logical_not(kept))
         first = bounds[0]
         margin = opened.slack + self.contract.b - first.totals[0]
@@ -438,9 +436,9 @@ class Structured:
         else:
             vector = self.system.entries > 0
             way, size = (length(each, "linf", ops) if vector else abs(each) for each in (wish - start, start))
-        reach = 1e4 * (1.0 + size)
-        far = way > reach
-        return ops.where(far, reach / ops.where(far, way, 1.0), 1.0)
+        farthest = 1e4 * (1.0 + size)
+        far = way > farthest
+        return ops.where(far, farthest / ops.where(far, way, 1.0), 1.0)
 
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""

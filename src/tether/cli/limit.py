@@ -2,38 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import shlex
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from tether.cli.train import Data, listed, numbers
+from tether.cli import shell
+from tether.core import output
+from tether.systems import registry
 
 if TYPE_CHECKING:
+    from tether.assure.limit import Limit
     from tether.certificates import Rule
     from tether.core.contract import Contract
     from tether.core.run import Run
     from tether.data.episodes import Episodes
+    from tether.learn.plant import Kind, Plant
     from tether.learn.policy import NetworkPolicy
-    from tether.paper import learners
 
-console = Console()
 PLANNED = "mpc structured forecast"
 """What `--plan` is called in the table."""
 PLANNED_AT_ONCE = 20
 """Episodes that are planned in one compiled call, between two reports of progress."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `tether limit` can be asked for."""
+
+    system: shell.SystemName
+    lams: shell.Lams = "0,2,10"
+    bs: shell.Bs = "2"
+    episodes: Annotated[
+        int, typer.Option(help="Test episodes: synthetic ones, or every k-th of those in --data.", min=1)
+    ] = 200
+    data: shell.Data = None
+    policies: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of `tether train`, may be given several times; policies are played through the certificate "
+            "and with the inputs they were trained with."
+        ),
+    ] = None
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Also play `mpc`: in each round the best plan for the rest of the episode with a perfect forecast and "
+            "mean disturbances, through the structured certificate.",
+        ),
+    ] = False
+    processes: Annotated[
+        int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
+    ] = None
+    without: Annotated[
+        str, typer.Option(help="noise: play the system without its disturbances, to see what they take.")
+    ] = ""
+    out: Annotated[Path, shell.out_option("results.json and what was solved")] = Path("out/limit")
+    seed: Annotated[int, shell.seed_option("Random seed of the synthetic episodes.")] = 0
 
 
 @dataclass(frozen=True)
@@ -56,138 +92,135 @@ class Row:
     """Share of the episodes that break the promise in any round."""
 
 
-def command(
-    system: Annotated[str, typer.Argument(help="carbon or inference.")],
-    lams: Annotated[str, typer.Option(help="Relative slacks, comma-separated.")] = "0,2,10",
-    bs: Annotated[str, typer.Option(help="Slacks a round, comma-separated.")] = "2",
-    episodes: Annotated[
-        int, typer.Option(help="Test episodes: synthetic ones, or every k-th of those in --data.", min=1)
-    ] = 200,
-    data: Data = None,
-    policies: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Folder of `tether train`, may be given several times; policies are played through the certificate "
-            "and with the inputs they were trained with."
-        ),
-    ] = None,
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="Also play `mpc`: in each round the best plan for the rest of the episode with a perfect forecast and "
-            "mean disturbances, through the structured certificate.",
-        ),
-    ] = False,
-    processes: Annotated[
-        int | None, typer.Option(help="How many solve at a time; all processors by default.", min=1)
-    ] = None,
-    without: Annotated[
-        str, typer.Option(help="noise: play the system without its disturbances, to see what they take.")
-    ] = "",
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for results.json and what was solved; made if not there.")
-    ] = Path("out/limit"),
-    seed: Annotated[int, typer.Option("--seed", help="Random seed of the synthetic episodes.", min=0)] = 0,
-) -> None:
+def limit(options: Options) -> None:
     """Show how far policies come on the way from the prior to the best that hindsight allows.
 
     For each contract (lam, b) and episode the largest reward of any action sequence that keeps the promise, all
     disturbances known, is found by a convex program (extra `limit`: cvxpy). A policy's *share* is (V - V_prior) /
     (V_limit - V_prior). `limit` is an upper bound, `attained` the reward of sequences that do keep the promise: the
-    truth lies between them. What was solved is kept in OUT/solved, so that the same command only adds what is new.
+    truth lies between them. A system that has no convex program gets a search by gradients; `limit` is then the best
+    that it found, which is no upper bound, and the table says so. What was solved is kept in OUT/solved, so that the
+    same command only adds what is new.
 
     `--plan` adds what planning ahead earns where the demand to come is known and its disturbances are not.
 
     For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
     """
-    from tether.assure.limit import hindsight_limit
-    from tether.assure.safe_sets import safe_sets
-    from tether.core import output
-    from tether.core.drawing import save
-    from tether.paper import learners
-    from tether.paper.figures import safe_sets_figure
-    from tether.paper.learners import certificate_of
-    from tether.paper.report import section_of
-    from tether.simulate.rollout import rollout
-
-    grid = [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
-    folder = output.prepare_folder(out)
-    removed = listed(without)
-    plant = learners.load_system(
-        system, data, max(1, (3 * episodes + 1) // 2), seed, without=removed, held_out=False
-    )
-    chosen = plant.test[
-        np.linspace(0, len(plant.test) - 1, min(episodes, len(plant.test))).round().astype(int)
-    ]
-    prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
-    start = float(prior.returns.mean())
-
-    trainings = [_Trained.read(each, system, removed) for each in policies or []]
-    rows: list[Row] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        for lam, b in grid:
-            contract = plant.env.contract(lam, b, chosen.horizon)
-            task = progress.add_task(f"lam {lam:g}, b {b:g}", total=len(chosen))
-            limit = hindsight_limit(
-                plant.env,
-                chosen,
-                contract,
-                prior.costs,
-                processes=processes,
-                cache=folder / "solved",
-                report=partial(_advance, progress, task),
-            )
-            upper, attained = float(limit.upper.mean()), float(limit.attained.mean())
-            rows.append(Row(lam, b, "prior", start))
-            for trained in trainings:
-                for name, policy in trained.policies(lam, b).items():
-                    returns, rate = trained.play(plant, policy, chosen, contract, prior)
-                    shares = [limit.share(each, prior.returns) for each in returns]
-                    spread = float(returns.mean(axis=1).std())
-                    rows.append(
-                        Row(
-                            lam, b, name, float(returns.mean()), spread, float(np.mean(shares)),
-                            float(np.std(shares)), rate,
-                        )
-                    )  # fmt: skip
-            if plan:
-                task = progress.add_task(f"lam {lam:g}, b {b:g}: plan", total=len(chosen))
-                returns, rate = _plan(plant, chosen, contract, prior, partial(_advance, progress, task))
-                share = limit.share(returns, prior.returns)
-                rows.append(Row(lam, b, PLANNED, float(returns.mean()), share=share, violations=rate))
-            share = limit.share(limit.attained, prior.returns)
-            rows.append(Row(lam, b, "attained", attained, share=share))
-            rows.append(Row(lam, b, "limit", upper, share=1.0))
-    table = _table(system, len(chosen), rows)
-    console.print(table)
-    lam, b = next((each for each in grid if each[0] > 0.0), grid[0])
-    pictures = [
-        safe_sets(
-            plant.env, chosen[:1], certificate_of(kind, plant.env, plant.env.contract(lam, b, chosen.horizon))
-        )
-        for kind in get_args(learners.Kind)
-    ]
-    figure = safe_sets_figure(pictures, f"{system}, lam = {lam:g}, b = {b:g}: the first test episode")
-    save(figure, folder / "safe-sets.png")
-    save(figure, folder / "safe-sets.svg")
-    results = {
-        "system": system,
-        "episodes": len(chosen),
+    grid = shell.contracts(options.lams, options.bs)
+    study = _Study.of(options, output.prepare_folder(options.out))
+    with shell.progress() as progress:
+        rows = [row for lam, b in grid for row in study.rows(lam, b, progress)]
+    table = _table(options.system, len(study.chosen), rows, study.plant.system.program is not None)
+    shell.console.print(table)
+    content = {
+        "system": study.plant.system.name,
+        "episodes": len(study.chosen),
+        "proven": study.plant.system.program is not None,
         "rows": [asdict(row) for row in rows],
-        "sections": [
-            {
-                **section_of(table),
-                "image": (folder / "safe-sets.svg").read_text(encoding="utf-8"),
-                "image_text": "What a greedy learner may do in each round of one episode (shaded) and what it does, "
-                "with global Lipschitz constants and with the system's own structure. The promise is the same.",
-            }
-        ],
-        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
+        "sections": [study.section(table, *next((each for each in grid if each[0] > 0.0), grid[0]))],
     }
-    output.write_json(folder / "results.json", results)
-    console.print(f"Results: {folder / 'results.json'}")
+    shell.finish(study.folder, content)
+
+
+@dataclass(frozen=True)
+class _Study:
+    """The episodes of one system, and what is played in them."""
+
+    options: Options
+    folder: Path
+    plant: Plant
+    chosen: Episodes
+    prior: Run
+    trainings: list[_Trained]
+
+    @classmethod
+    def of(cls, options: Options, folder: Path) -> _Study:
+        from tether.learn.plant import load_plant
+        from tether.simulate.rollout import rollout
+
+        removed = shell.listed(options.without)
+        drawn = max(1, (3 * options.episodes + 1) // 2)
+        plant = load_plant(
+            registry.find(options.system), options.data, drawn, options.seed, without=removed, held_out=False
+        )
+        count = min(options.episodes, len(plant.test))
+        chosen = plant.test[np.linspace(0, len(plant.test) - 1, count).round().astype(int)]
+        prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
+        trainings = [_Trained.read(each, plant.system.name, removed) for each in options.policies or []]
+        return cls(options, folder, plant, chosen, prior, trainings)
+
+    def rows(self, lam: float, b: float, progress: Progress) -> Iterator[Row]:
+        """Of one contract: the prior first, the limit last."""
+        from tether.assure.limit import hindsight_limit
+        from tether.assure.nonlinear import NonlinearProgram
+
+        contract = self.plant.env.contract(lam, b, self.chosen.horizon)
+        found = hindsight_limit(
+            self.plant.env,
+            self.chosen,
+            contract,
+            self.prior.costs,
+            program=self.plant.system.program or NonlinearProgram,
+            processes=self.options.processes,
+            cache=self.folder / "solved",
+            report=self._bar(progress, f"lam {lam:g}, b {b:g}"),
+        )
+        yield Row(lam, b, "prior", float(self.prior.returns.mean()))
+        for trained in self.trainings:
+            for name, policies in trained.policies(lam, b).items():
+                returns, rate = trained.play(self.plant, policies, self.chosen, contract, self.prior)
+                yield self._row(found, lam, b, name, returns, rate)
+        if self.options.plan:
+            report = self._bar(progress, f"lam {lam:g}, b {b:g}: plan")
+            returns, rate = _plan(self.plant, self.chosen, contract, self.prior, report)
+            yield self._row(found, lam, b, PLANNED, returns[None], rate)
+        share = found.share(found.attained, self.prior.returns)
+        yield Row(lam, b, "attained", float(found.attained.mean()), share=share)
+        yield Row(lam, b, "limit", float(found.upper.mean()), share=1.0)
+
+    def _bar(self, progress: Progress, what: str) -> Callable[[int, int], None]:
+        return partial(_advance, progress, progress.add_task(what, total=len(self.chosen)))
+
+    def _row(self, found: Limit, lam: float, b: float, name: str, returns: np.ndarray, rate: float) -> Row:
+        """Of a policy whose returns are [seeds, N]."""
+        shares = [found.share(each, self.prior.returns) for each in returns]
+        return Row(
+            lam=lam,
+            b=b,
+            policy=name,
+            reward=float(returns.mean()),
+            spread=float(returns.mean(axis=1).std()),
+            share=float(np.mean(shares)),
+            share_spread=float(np.std(shares)),
+            violations=rate,
+        )
+
+    def section(self, table: Table, lam: float, b: float) -> dict[str, Any]:
+        """The table and the safe sets of one contract, for the report."""
+        from tether.assure.safe_sets import safe_sets
+        from tether.core.drawing import save
+        from tether.learn.plant import Kind, certificate_of
+        from tether.paper.figures import safe_sets_figure
+        from tether.paper.report import section_of
+
+        env = self.plant.env
+        contract = env.contract(lam, b, self.chosen.horizon)
+        pictures = []
+        for kind in get_args(Kind):
+            with contextlib.suppress(NotImplementedError):  # a system may have no structure
+                guide = certificate_of(kind, env, contract)
+                pictures.append(safe_sets(env, self.chosen[:1], guide))
+        title = f"{self.options.system}, lam = {lam:g}, b = {b:g}: the first test episode"
+        figure = safe_sets_figure(pictures, title)
+        save(figure, self.folder / "safe-sets.png")
+        save(figure, self.folder / "safe-sets.svg")
+        return {
+            **section_of(table),
+            "image": (self.folder / "safe-sets.svg").read_text(encoding="utf-8"),
+            "image_text": "What a greedy learner may do in each round of one episode (shaded) and what it does, "
+            "with global Lipschitz constants and, if it has one, with the system's own structure. The promise is "
+            "the same.",
+        }
 
 
 def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
@@ -199,7 +232,7 @@ class _Trained:
     """A folder of `tether train`."""
 
     folder: Path
-    certificate: learners.Kind
+    certificate: Kind
     rule: Rule
     inputs: tuple[str, ...]
     without: tuple[str, ...]
@@ -237,7 +270,7 @@ class _Trained:
 
     def play(
         self,
-        plant: learners.System,
+        plant: Plant,
         policies: list[NetworkPolicy],
         test: Episodes,
         contract: Contract,
@@ -245,7 +278,7 @@ class _Trained:
     ) -> tuple[np.ndarray, float]:
         """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
         from tether.core.audit import audit
-        from tether.paper.learners import certificate_of, shown
+        from tether.learn.plant import certificate_of, shown
         from tether.simulate.rollout import rollout
 
         env, (episodes,) = shown(plant.env, self.inputs, test)
@@ -256,7 +289,7 @@ class _Trained:
 
 
 def _plan(
-    plant: learners.System,
+    plant: Plant,
     test: Episodes,
     contract: Contract,
     prior: Run,
@@ -267,7 +300,7 @@ def _plan(
     from tether.core.audit import audit
     from tether.core.run import Run
     from tether.learn.mpc import PlanningPolicy
-    from tether.paper.learners import shown
+    from tether.learn.plant import shown
     from tether.simulate.rollout import rollout
 
     env, (train, episodes) = shown(plant.env, ("forecast",), plant.train, test)
@@ -286,10 +319,12 @@ def _plan(
     return whole.returns, audit(whole, prior, contract).violation_rate
 
 
-def _table(system: str, episodes: int, rows: list[Row]) -> Table:
+def _table(system: str, episodes: int, rows: list[Row], proven: bool) -> Table:
     table = Table(title=f"{system}: share of the hindsight limit, {episodes} episodes", box=SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
     table.caption = "share = (V - V_prior) / (V_limit - V_prior); ± standard deviation over seeds"
+    if not proven:
+        table.caption += "; limit: the best that a search found, NOT a proven upper bound"
     table.add_column("policy", no_wrap=True)
     for name in ("lam", "b", "reward", "share", "viol."):
         table.add_column(name, justify="right", no_wrap=True)

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tether.cli.train import Data
-from tether.core import validate
-
-console = Console()
+from tether.cli import shell
+from tether.core import output
+from tether.systems import registry
 
 
-def command(
-    system: Annotated[str, typer.Argument(help="carbon, inference or cooling.")],
-    lam: Annotated[float, typer.Option(help="Relative slack of the promise.")] = 0.0,
-    b: Annotated[float, typer.Option(help="Slack a round of the promise, cost units.")] = 2.0,
-    episodes: Annotated[int, typer.Option(help="Episodes of each kind of draws and each seed.", min=1)] = 512,
-    data: Data = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)] = 3,
-    seed: Annotated[int, typer.Option("--seed", help="First random seed.", min=0)] = 0,
+@dataclass(frozen=True)
+class Options:
+    """What `tether sensitivity` can be asked for."""
+
+    system: shell.SystemName
+    lam: shell.Lam = 0.0
+    b: shell.B = 2.0
+    episodes: Annotated[int, typer.Option(help="Episodes of each kind of draws and each seed.", min=1)] = 512
+    data: shell.Data = None
+    seeds: shell.Seeds = 3
+    seed: shell.Seed = 0
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", help="Folder for results.json and the figures. [default: out/sensitivity/SYSTEM]"
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+
+def sensitivity(options: Options) -> None:
     """Show what wrong constants do: reward and violations when the guard is told 1/4 to 4 times the proved ones.
 
     Each constant alone, then immediate, carried and rho together; under hostile learners and a greedy one, on everyday
@@ -41,31 +42,24 @@ def command(
     For instance `tether sensitivity cooling --lam 0 --b 1 --seeds 5`.
     """
     from tether.assure import wrong_constants
-    from tether.core import drawing, output
-    from tether.paper.learners import load_system
+    from tether.core import drawing
+    from tether.learn.plant import load_plant
 
-    lam, b = validate.number("--lam", lam, minimum=0.0), validate.number("--b", b, minimum=0.0)
-    plant = load_system(system, data, 1, seed, held_out=False)
-    env = plant.env
-    folder = output.prepare_folder(Path("out/sensitivity") / system if out is None else out)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(system, total=None)
+    lam, b = shell.promise(options.lam, options.b)
+    plant = load_plant(registry.find(options.system), options.data, 1, options.seed, held_out=False)
+    name = plant.system.name
+    folder = output.prepare_folder(options.out or shell.default_folder("sensitivity", name))
+    with shell.counting(name) as report:
         results = wrong_constants.study(
-            env,
-            env.contract(lam, b, plant.test.horizon),
-            episodes,
-            list(range(seed, seed + seeds)),
-            everyday=None if data is None else plant.test,
-            report=lambda done, total: progress.update(task, completed=done, total=total),
+            plant.env,
+            plant.env.contract(lam, b, plant.test.horizon),
+            options.episodes,
+            shell.seeds_from(options.seed, options.seeds),
+            everyday=plant.system.draw if options.data is None else plant.test,
+            report=report,
         )
     for table in wrong_constants.study_tables(results):
-        console.print(table)
+        shell.console.print(table)
     for draws in wrong_constants.DRAWS:
         drawing.save(wrong_constants.study_figure(results, draws), folder / f"{draws}.png")
-    content = results | {"provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]]))}
-    output.write_json(folder / "results.json", content)
-    console.print(
-        f"Figures: {folder / 'everyday.png'}, {folder / 'hostile.png'}   Results: {folder / 'results.json'}",
-        soft_wrap=True,
-    )
+    shell.finish(folder, results, ["everyday.png", "hostile.png"])

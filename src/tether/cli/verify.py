@@ -4,76 +4,78 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tether.core import validate
+from tether.cli import shell
+from tether.core import output, validate
 
 if TYPE_CHECKING:
-    from tether.assure.verify import Constants, Finding, Search, System, Verification
+    from tether.assure.verify import Constants, Finding, Search, Simulator, Verification
     from tether.certificates import Structured
     from tether.core.sensitivity import Sensitivity
     from tether.systems.base import Env
 
-console = Console()
 KIND = "tether counterexample"
 
 
-def command(
-    system: Annotated[str | None, typer.Argument(help="carbon, inference, cooling, or random.")] = None,
-    immediate: Annotated[float | None, typer.Option(help="Claim this `immediate`, cost per action.")] = None,
-    carried: Annotated[float | None, typer.Option(help="Claim this `carried`, cost per action.")] = None,
-    rho: Annotated[float | None, typer.Option(help="Claim p(n) = rho^n.")] = None,
-    cost_floor: Annotated[float | None, typer.Option(help="Claim that no cost is below this.")] = None,
-    l_c: Annotated[
-        float | None, typer.Option("--L-c", help="Claim this Lipschitz constant of the cost.")
-    ] = None,
-    l_f: Annotated[float | None, typer.Option("--L-f", help="The same for the dynamics.")] = None,
-    l_pi: Annotated[float | None, typer.Option("--L-pi", help="The same for the prior.")] = None,
+@dataclass(frozen=True)
+class Options:
+    """What `tether verify` can be asked for."""
+
+    system: Annotated[str | None, typer.Argument(help=f"{shell.SYSTEMS}; or random.", show_default=False)] = (
+        None
+    )
+    immediate: Annotated[float | None, typer.Option(help="Claim this `immediate`, cost per action.")] = None
+    carried: Annotated[float | None, typer.Option(help="Claim this `carried`, cost per action.")] = None
+    rho: Annotated[float | None, typer.Option(help="Claim p(n) = rho^n.")] = None
+    cost_floor: Annotated[float | None, typer.Option(help="Claim that no cost is below this.")] = None
+    l_c: Annotated[float | None, typer.Option("--L-c", help="Claim this Lipschitz constant of the cost.")] = (
+        None
+    )
+    l_f: Annotated[float | None, typer.Option("--L-f", help="The same for the dynamics.")] = None
+    l_pi: Annotated[float | None, typer.Option("--L-pi", help="The same for the prior.")] = None
     certificate: Annotated[
         str,
         typer.Option(help="lipschitz: the constants; structured: every bound of the system's structure."),
-    ] = "lipschitz",
+    ] = "lipschitz"
     lam: Annotated[
         float | None,
         typer.Option(help="structured: lam of the contract; anything up to 10 without it.", min=0.0),
-    ] = None,
+    ] = None
     loosen: Annotated[
         str | None,
         typer.Option(
             help="structured: claim 5 % too much of one bound, which must then be refuted: now, later, floor, above or "
             "below; several comma-separated, or all."
         ),
-    ] = None,
+    ] = None
     scale: Annotated[
         float, typer.Option(help="Claim all constants times this (the cost floor divided by it).")
-    ] = 1.0,
-    rounds: Annotated[int, typer.Option(help="Check p(1) to p(rounds).", min=1)] = 4,
+    ] = 1.0
+    rounds: Annotated[int, typer.Option(help="Check p(1) to p(rounds).", min=1)] = 4
     claims: Annotated[
         str | None, typer.Option(help="Only these claims, comma-separated: 'p(1),immediate'.")
-    ] = None,
-    region: Annotated[str | None, typer.Option(help="Search elsewhere: 'backlog=0:8,action=0:10'.")] = None,
-    systems: Annotated[int, typer.Option(help="random: number of systems, seeds 0, 1, ...", min=1)] = 50,
-    samples: Annotated[int, typer.Option(help="Random points a claim.", min=64)] = 16384,
-    steps: Annotated[int, typer.Option(help="Steps of gradient ascent.", min=0)] = 200,
-    generations: Annotated[
-        int, typer.Option(help="Largest number of generations of evolution.", min=0)
-    ] = 1000,
+    ] = None
+    region: Annotated[str | None, typer.Option(help="Search elsewhere: 'backlog=0:8,action=0:10'.")] = None
+    systems: Annotated[int, typer.Option(help="random: number of systems, seeds 0, 1, ...", min=1)] = 50
+    samples: Annotated[int, typer.Option(help="Random points a claim.", min=64)] = 16384
+    steps: Annotated[int, typer.Option(help="Steps of gradient ascent.", min=0)] = 200
+    generations: Annotated[int, typer.Option(help="Largest number of generations of evolution.", min=0)] = (
+        1000
+    )
     replay: Annotated[
         Path | None, typer.Option(help="Compute a counterexample again from its file, and nothing else.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.", min=0)] = 0,
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for results.json and counterexamples; made if not there.")
-    ] = Path("out/verify"),
-) -> None:
+    ] = None
+    seed: Annotated[int, shell.seed_option("Seed of the search.")] = 0
+    out: Annotated[Path, shell.out_option("results.json and counterexamples")] = Path("out/verify")
+
+
+def verify(options: Options) -> None:
     """Try to refute every constant, or every bound of the structure, that the guard of a system relies on.
 
     Each claim is searched for a counterexample: random points, gradient ascent, differential evolution, in float64; the
@@ -85,46 +87,30 @@ def command(
     'out/verify/counterexample-p(1).json'`; or `tether verify cooling --certificate structured --loosen all`. `tether
     verify random` checks the search itself, on random systems whose constants are known exactly.
     """
-    from tether.assure.verify import Constants, Search
-    from tether.core import output
+    from tether.assure.verify import Search
 
-    if replay is not None:
-        raise typer.Exit(_replay(replay))
-    if system is None:
-        raise ValueError(
-            "which system? carbon, inference, cooling or random; for instance `tether verify carbon`"
-        )
-    validate.number("--scale", scale, above=0.0)
-    search = Search(samples=samples, steps=steps, generations=generations)
-    folder = output.prepare_folder(out)
-    if system == "random":
-        _random(systems, seed, search, folder)
+    if options.replay is not None:
+        raise typer.Exit(_replay(options.replay))
+    if options.system is None:
+        raise ValueError(f"which system? {shell.SYSTEMS}; or random; for instance `tether verify carbon`")
+    validate.number("--scale", options.scale, above=0.0)
+    search = Search(samples=options.samples, steps=options.steps, generations=options.generations)
+    folder = output.prepare_folder(options.out)
+    if options.system == "random":
+        _random(options.systems, options.seed, search, folder)
         return
-    validate.choice("--certificate", certificate, ("lipschitz", "structured"))
-    if certificate != "structured" and (loosen is not None or lam is not None):
-        raise ValueError(
-            "--loosen and --lam are for --certificate structured; constants are scaled by --scale"
-        )
-    env, _ = _load(system, _region(region))
-    floor = env.cost_floor / scale if cost_floor is None else cost_floor
-    L_c, L_f, L_pi = (None if each is None else each * scale for each in (l_c, l_f, l_pi))
-    constants = Constants(cost_floor=floor, L_c=L_c, L_f=L_f, L_pi=L_pi)
-    names = None if claims is None else [each.strip() for each in claims.split(",")]
-    asked = Asked(
-        system, env, region, constants, rounds, (0.0, 10.0) if lam is None else (lam, lam), search, seed
-    )
-    if loosen is not None:
-        raise typer.Exit(_loosened(asked, loosen, names, folder))
+    asked = Asked.of(options, options.system, search)
+    names = None if options.claims is None else [each.strip() for each in options.claims.split(",")]
+    if options.loosen is not None:
+        raise typer.Exit(_loosened(asked, options.loosen, names, folder))
     bounds = (
-        _structured(env, None)
-        if certificate == "structured"
-        else _scaled(env.sensitivity, immediate, carried, rho, scale)
+        _structured(asked.env, None)
+        if options.certificate == "structured"
+        else _claimed(asked.env.sensitivity, options)
     )
     found = asked.verify(bounds, names)
     asked.show(found, bounds, folder)
-    content = found.as_json() | {"provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]]))}
-    output.write_json(folder / "results.json", content)
-    console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
+    shell.finish(folder, found.as_json())
     if not found.stands:
         raise typer.Exit(1)
 
@@ -142,17 +128,43 @@ class Asked:
     search: Search
     seed: int
 
+    @classmethod
+    def of(cls, options: Options, name: str, search: Search) -> Asked:
+        """The options, checked; constants that are not claimed are those of the system."""
+        from tether.assure.verify import Constants
+
+        validate.choice("--certificate", options.certificate, ("lipschitz", "structured"))
+        lam, scale = options.lam, options.scale
+        if options.certificate != "structured" and (options.loosen is not None or lam is not None):
+            raise ValueError(
+                "--loosen and --lam are for --certificate structured; constants are scaled by --scale"
+            )
+        env, _ = _load(name, _region(options.region))
+        floor = env.cost_floor / scale if options.cost_floor is None else options.cost_floor
+        L_c, L_f, L_pi = (
+            None if each is None else each * scale for each in (options.l_c, options.l_f, options.l_pi)
+        )
+        return cls(
+            name=name,
+            env=env,
+            region=options.region,
+            constants=Constants(cost_floor=floor, L_c=L_c, L_f=L_f, L_pi=L_pi),
+            rounds=options.rounds,
+            lam=(0.0, 10.0) if lam is None else (lam, lam),
+            search=search,
+            seed=options.seed,
+        )
+
     def verify(self, bounds: Sensitivity | Structured, claims: list[str] | None) -> Verification:
         """Look for counterexamples, with a progress bar."""
-        from tether.assure.verify import as_system, claims_of, verify
+        from tether.assure.verify import as_simulator, claims_of, verify
         from tether.assure.verify.claims import select
         from tether.certificates import Structured
 
         constants = {name: getattr(self.constants, name) for name in ("cost_floor", "L_c", "L_f", "L_pi")}
-        system = as_system(self.env, _region(self.region))
+        system = as_simulator(self.env, _region(self.region))
         select(claims_of(system, bounds, self.constants, self.rounds), claims or ())  # before the bar appears
-        with _progress() as progress:
-            task = progress.add_task("verifying")
+        with shell.counting("verifying") as report:
             return verify(
                 self.env,
                 bounds,
@@ -163,9 +175,7 @@ class Asked:
                 claims=claims,
                 search=self.search,
                 seed=self.seed,
-                report=lambda done, total, name: progress.update(
-                    task, completed=done, total=total, description=name
-                ),
+                report=report,
             )
 
     def show(
@@ -176,16 +186,14 @@ class Asked:
         loosened: str | None = None,
     ) -> None:
         """Print what was found, and write the counterexamples; `loosened` names the bound that claims too much."""
-        from tether.core import output
-
-        console.print(found.table())
-        console.print(found.searched(), highlight=False, soft_wrap=True)
+        shell.console.print(found.table())
+        shell.console.print(found.searched(), highlight=False, soft_wrap=True)
         for finding in found.refuted:
             name = " ".join(filter(None, ("counterexample", loosened, finding.claim)))
             path = folder / f"{name.replace(' ', '-')}.json"
             output.write_json(path, self._file(bounds, loosened, finding))
-            console.print(str(finding.counterexample), highlight=False, soft_wrap=True)
-            console.print(f"  Replay: tether verify --replay {shlex.quote(str(path))}", soft_wrap=True)
+            shell.console.print(str(finding.counterexample), highlight=False, soft_wrap=True)
+            shell.console.print(f"  Replay: tether verify --replay {shlex.quote(str(path))}", soft_wrap=True)
 
     def _file(
         self, bounds: Sensitivity | Structured, loosened: str | None, finding: Finding
@@ -213,10 +221,7 @@ class Asked:
 
 def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path) -> int:
     """Check structures that claim too much of one bound each; 0 if every one is refuted, 1 if one is not."""
-    from tether.assure.attack import BOUNDS
-    from tether.core import output
-
-    known = BOUNDS[asked.env.structure.kind]
+    known = asked.env.structure.loosenable
     chosen = known if loosen == "all" else tuple(each.strip() for each in loosen.split(","))
     for each in chosen:
         validate.choice("--loosen", each, (*known, "all"))
@@ -227,34 +232,28 @@ def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path)
         asked.show(found[each], bounds, folder, each)
     for each, verification in found.items():
         names = ", ".join(finding.claim for finding in verification.refuted)
-        console.print(f"{each} loosened by 5 %: " + (f"found, {names} refuted" if names else "NOT found"))
-    content = {
-        "loosened": {each: verification.as_json() for each, verification in found.items()},
-        "provenance": output.provenance(shlex.join(["tether", *sys.argv[1:]])),
-    }
-    output.write_json(folder / "results.json", content)
-    console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
+        shell.console.print(
+            f"{each} loosened by 5 %: " + (f"found, {names} refuted" if names else "NOT found")
+        )
+    shell.finish(folder, {"loosened": {each: verification.as_json() for each, verification in found.items()}})
     return int(any(verification.stands for verification in found.values()))
 
 
 def _claims_about(env: Env, bound: str) -> list[str]:
-    """The claims that are false if this bound of `tether.assure.attack.BOUNDS` is loosened."""
-    from tether.assure.verify import Constants, as_system, claims_of
+    """The claims that are false if this bound, one of `Structure.loosenable`, is loosened."""
+    from tether.assure.verify import Constants, as_simulator, claims_of
 
-    names = [each.name for each in claims_of(as_system(env), _structured(env, None), Constants(), 1)]
-    gaps = [name for name in names if name.startswith("gap")]
-    if bound in ("above", "below"):
-        # They alternate; a single gap is one below.
-        return gaps[int(bound == "below" and len(gaps) > 1) :: 2]
-    return [name for name in names if name.split(" ")[0] == bound]
+    gaps = [f"gap {i}" for i, name in enumerate(env.structure.gap_names) if name == bound]
+    names = [each.name for each in claims_of(as_simulator(env), _structured(env, None), Constants(), 1)]
+    return gaps or [name for name in names if name.split(" ")[0] == bound]
 
 
-def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, System]:
-    from tether.assure.verify import as_system
+def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, Simulator]:
+    from tether.assure.verify import as_simulator
     from tether.systems import registry
 
     env = registry.find(name).env()
-    return env, as_system(env, region)
+    return env, as_simulator(env, region)
 
 
 def _structured(env: Env, loosen: str | None) -> Structured:
@@ -266,19 +265,17 @@ def _structured(env: Env, loosen: str | None) -> Structured:
     return Structured(env.contract(0.0, 0.0), structure)
 
 
-def _scaled(
-    known: Sensitivity, immediate: float | None, carried: float | None, rho: float | None, scale: float
-) -> Sensitivity:
+def _claimed(known: Sensitivity, options: Options) -> Sensitivity:
     """The constants as claimed."""
     from tether.core.sensitivity import Geometric, Sensitivity, geometric
 
-    p = known.perturbation
+    p, scale = known.perturbation, options.scale
     if not isinstance(p, Geometric):
         raise TypeError(f"--rho and --scale are for geometric perturbations, this system has {p!r}")
     return Sensitivity(
-        (known.immediate if immediate is None else immediate) * scale,
-        (known.carried if carried is None else carried) * scale,
-        geometric((p.rho if rho is None else rho) * scale, p.scale),
+        (known.immediate if options.immediate is None else options.immediate) * scale,
+        (known.carried if options.carried is None else options.carried) * scale,
+        geometric((p.rho if options.rho is None else options.rho) * scale, p.scale),
     )
 
 
@@ -315,8 +312,10 @@ def _replay(path: Path) -> int:
         if "case" in content:
             kind: type[Case | GuardedCase] = GuardedCase if "proposals" in content["case"] else Case
             case = kind(**content["case"]).replay(env, _structured(env, told["structured"]).system)
-            console.print(str(case), highlight=False, soft_wrap=True)
-            console.print("Refuted: the claim is false in that episode." if case.broken else "Not refuted.")
+            shell.console.print(str(case), highlight=False, soft_wrap=True)
+            shell.console.print(
+                "Refuted: the claim is false in that episode." if case.broken else "Not refuted."
+            )
             return int(case.broken)
         bounds = _structured(env, told["structured"]) if "structured" in told else bounds_from_dict(told)
         saved = content["counterexample"]
@@ -325,8 +324,8 @@ def _replay(path: Path) -> int:
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a counterexample that `tether verify` wrote: {error}") from error
     example, refuted = both_sides(claim, point)
-    console.print(str(example), highlight=False, soft_wrap=True)
-    console.print(
+    shell.console.print(str(example), highlight=False, soft_wrap=True)
+    shell.console.print(
         "Refuted: the point is in the region and the claim is false there." if refuted else "Not refuted."
     )
     return int(refuted)
@@ -334,23 +333,15 @@ def _replay(path: Path) -> int:
 
 def _random(systems: int, seed: int, search: Search, folder: Path) -> None:
     from tether.assure.exact_systems import check_search, study_table
-    from tether.core import output
 
-    provenance = output.provenance(shlex.join(["tether", *sys.argv[1:]]))
-    with _progress() as progress:
-        task = progress.add_task("systems", total=systems)
+    with shell.counting("systems", systems) as report:
 
         def keep(done: int, so_far: dict[str, Any]) -> None:
-            progress.update(task, completed=done)
-            output.write_json(folder / "results.json", so_far | {"provenance": provenance})
+            report(done)
+            shell.write_results(folder, so_far)
 
         study = check_search(systems, seed, search, keep)
-    console.print(study_table(study))
-    console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
+    shell.console.print(study_table(study))
+    shell.console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
     if any(row["refuted_at_truth"] for row in study["claims"]):
         raise typer.Exit(1)
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -56,7 +56,7 @@ class Actions:
         self.low, self.high = _bound("low", low, -math.inf), _bound("high", high, math.inf)
         if not np.all(self.low <= self.high):
             raise ValueError(f"low must not exceed high, got low={low!r}, high={high!r}")
-        shapes = (np.shape(np.asarray(0.0 if bound is None else bound)) for bound in (low, high))
+        shapes = (np.asarray(bound).shape for bound in (low, high))  # () of None, as of a number
         self.shape: tuple[int, ...] | None = np.broadcast_shapes(*shapes) or None
 
     def usable(self, value: Any) -> Any:
@@ -65,7 +65,7 @@ class Actions:
 
     def inside(self, action: Any) -> bool:
         """Whether an action is within the bounds."""
-        if isinstance(action, float) and isinstance(self.low, float):
+        if isinstance(action, float):
             return bool(self.low <= action <= self.high)
         return bool(np.all((self.low <= action) & (action <= self.high)))
 
@@ -106,7 +106,7 @@ class Actions:
 
 
 def equal(first: Any, second: Any) -> bool:
-    """Whether two actions of the same shape are the same."""
+    """Whether two actions of the same shape are the same; nothing is the same as None."""
     return bool(first == second) if isinstance(first, float) else bool(np.array_equal(first, second))
 
 

@@ -104,7 +104,7 @@ class Audit:
             f"  worst cost at the end   {np.max(self.cumulative_costs[:, -1]):.6g}",
         ]
         if self.uncertified_from is not None:
-            lines.append(f"  certified               {self._certified_text()}")
+            lines.append(f"  certified               {self._certified_text(self.uncertified_from)}")
         if self.first_breach is not None:
             episode, at = self.first_breach
             lines.append(f"  first breach            episode {episode}, round {at}")
@@ -113,11 +113,10 @@ class Audit:
     def _tie_text(self) -> str:
         return "; negative by round-off only, a tie" if self.holds and self.worst_margin < 0.0 else ""
 
-    def _certified_text(self) -> str:
+    def _certified_text(self, uncertified_from: NDArray[np.integer]) -> str:
         """From which round on the promise is no longer certified, and whether it was broken before that."""
         count, horizon = self.cumulative_costs.shape
-        assert self.uncertified_from is not None
-        stopped = self.uncertified_from[self.uncertified_from <= horizon]
+        stopped = uncertified_from[uncertified_from <= horizon]
         if len(stopped) == 0:
             return "in every round"
         broken = int(np.sum(np.any(self.violations & self.certified, axis=1)))
@@ -270,7 +269,7 @@ def _running_sums(costs: NDArray[Any]) -> NDArray[np.float64]:
     """
     count, horizon = costs.shape
     sums = np.empty((count, horizon))
-    together = max(1024, 2**18 // horizon)  # as many episodes at a time as the processor's cache holds
+    together = 4096  # episodes at a time: their sums of a round stay in the processor's cache
     with np.errstate(over="ignore", invalid="ignore"):
         for first in range(0, count, together):
             by_round = np.array(costs[first : first + together].T, dtype=np.float64, order="C")  # a copy

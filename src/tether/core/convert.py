@@ -102,10 +102,10 @@ def plain_tuple(taken: Any) -> Any:
 
 
 def plain_lists(value: Any) -> Any:
-    """Numbers, arrays and tuples of them as lists of plain numbers; None as it is."""
+    """Numbers, arrays and tuples of them as lists of plain numbers; None, to NumPy an object like any, as it is."""
     if isinstance(value, tuple):
         return [plain_lists(entry) for entry in value]
-    return value if value is None else np.asarray(value).tolist()
+    return np.asarray(value).tolist()
 
 
 def _entry_by_entry(value: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:

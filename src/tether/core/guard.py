@@ -43,7 +43,7 @@ class Guard:
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
-    promise starts anew: it compares with the prior started from the state that the plant is in then.
+    promise starts again: it compares with the prior started from the state that the plant is in then.
 
     Args:
         certificate: The contract and what is known of the system.
@@ -202,8 +202,7 @@ class Guard:
             if answer.complaint is not None and (answer.action is None or not self._state.breached):
                 self._report(self.round, answer.complaint)
             prior = answer.required(self.round)
-            if self.monitor is not None:
-                self._watch_arrival(observation)
+            self._watch_arrival(observation)
             return self._decide(observation, proposal, prior, answer)
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
@@ -236,7 +235,7 @@ class Guard:
             deviation,
             radius,
             margin,
-            wish is None or not equal(action, wish),
+            not equal(action, wish),
             reason,
             self.certificate.backup_names[int(backup)],
         )
@@ -252,7 +251,7 @@ class Guard:
     def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
-        with quietly(ops if self._ops is FLOATS else NUMPY):
+        with quietly(ops):
             opened = self.certificate.open(self._state, observation, self._ops, epsilon)
             # What is no action stands for the safe action that the search begins with.
             choice = self.certificate.choose(
@@ -307,7 +306,7 @@ class Guard:
                 self._epsilon = max(self._epsilon, coarsest(cost))
             contract = self.certificate.contract
             accepted = accepted_cost(contract, number, self._epsilon, FLOATS)[0]
-            if self.monitor is not None and accepted and not self._state.breached:
+            if accepted and not self._state.breached:
                 self._watch_cost(number)
             outcome = Outcome(
                 number,
@@ -471,7 +470,10 @@ class Guard:
     @property
     def _evidence(self) -> dict[str, Any]:
         """What was observed and played in the last round that has an action, if there is a monitor."""
-        return {} if self._played is None else dict(zip(("observation", "action"), self._played, strict=True))
+        if self._played is None:
+            return {}
+        observation, action = self._played
+        return {"observation": observation, "action": action}
 
     def _report(
         self,

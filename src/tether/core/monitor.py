@@ -203,10 +203,10 @@ class LipschitzMonitor:
         after = found = None
         if self.state_lipschitz is not None:
             after = _entries(observation if self.state is None else self.state(observation))
-            apart = _DISTANCES[self.norm]
+            gap = _DISTANCES[self.norm]
             for other, distance in zip(rounds, distances, strict=True):
                 most = self.state_lipschitz * distance + self.state_noise
-                between = apart(after, other[3])
+                between = gap(after, other[3])
                 size = self.state_lipschitz * scale + sum(map(abs, after))
                 if outside(between, 0.0, most, size, self.tolerance):
                     what = "the distance to the next state of a round before"
@@ -219,8 +219,8 @@ class LipschitzMonitor:
         rounds = memory[0]
         inputs = _entries(observation if self.inputs is None else self.inputs(observation))
         actions = _entries(action)
-        apart = _DISTANCES[self.norm]
-        distances = tuple([apart(inputs, each[0]) + apart(actions, each[1]) for each in rounds])
+        gap = _DISTANCES[self.norm]
+        distances = tuple([gap(inputs, each[0]) + gap(actions, each[1]) for each in rounds])
         low, high = -math.inf, math.inf
         for other, distance in zip(rounds, distances, strict=True):
             most = self.cost_lipschitz * distance + self.cost_noise

@@ -410,7 +410,7 @@ class _Jax(_Arrays):
             short = 1e-3 * share
             value, change = jax.jvp(lambda inputs: excess(inputs, share), (inputs,), (tangents[0],))
             slope = value - excess(inputs, share - short)
-            usable = logical_and(inside, logical_and(slope > 0.0, short > 0.0))
+            usable = logical_and(inside, slope > 0.0)
             return share, -change * where(usable, short, 0.0) / where(usable, slope, 1.0)
 
         found: Number = unchanged(inputs, share, inside)

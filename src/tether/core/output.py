@@ -33,14 +33,22 @@ def write_json(path: str | Path, content: Any, indent: int | None = 2) -> None:
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """What a reader needs to get the same results: the command and the versions."""
+    """What a reader needs to get the same results: the command and the versions of what is installed."""
     packages = ("tether-rl", "numpy", "jax", "jaxlib", "equinox")
+    installed = {name: _version(name) for name in packages}
     return {
         "command": command,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": {name: version for name, version in installed.items() if version is not None},
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _plain(value: Any) -> Any:

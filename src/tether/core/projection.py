@@ -65,31 +65,32 @@ def project(
         >>> project(np.array([3.0, 4.0]), np.zeros(2), 1.0, norm="l1").round(6).tolist()
         [0.0, 1.0]
     """
+    # Above 60 lines for its documentation.
     low = -math.inf if low is None else low
     high = math.inf if high is None else high
     scalar = getattr(center, "ndim", 0) == 0
     inward = round_off(center) * (8.0 if scalar else 8.0 + center.shape[-1])
-    reach = ops.maximum(radius * (1.0 - inward) - inward * length(center, norm, ops), 0.0)
+    allowed = ops.maximum(radius * (1.0 - inward) - inward * length(center, norm, ops), 0.0)
     if not scalar:
-        reach = ops.asarray(reach)[..., None]
+        allowed = ops.asarray(allowed)[..., None]
     if scalar or norm == "linf":
         return ops.minimum(
-            ops.maximum(proposal, ops.maximum(center - reach, low)), ops.minimum(center + reach, high)
+            ops.maximum(proposal, ops.maximum(center - allowed, low)), ops.minimum(center + allowed, high)
         )
     validate.choice("norm", norm, NORMS)
 
     wish = ops.minimum(ops.maximum(proposal, low), high)
-    inside = length(wish - center, norm, ops)[..., None] <= reach
+    inside = length(wish - center, norm, ops)[..., None] <= allowed
     # From here on in the orthant of the step: 0 <= taken <= room, as near as possible to `asked`.
     step = proposal - center
     room = ops.where(step >= 0.0, high - center, center - low)
     # Where everything fits the ball there is nothing to shrink; the stand-in keeps gradients finite.
     shrink = _shrink_l1 if norm == "l1" else _shrink_l2
-    reach = ops.where(inside, 0.5, reach)
-    taken = shrink(ops.where(inside, 1.0, abs(step)), room, reach, ops)
-    # The length can exceed the reach by round-off only; what does is cut.
-    excess = ops.maximum(length(taken, norm, ops)[..., None], reach)
-    taken = taken * ops.where(excess > 0.0, reach / ops.where(excess > 0.0, excess, 1.0), 0.0)
+    allowed = ops.where(inside, 0.5, allowed)
+    taken = shrink(ops.where(inside, 1.0, abs(step)), room, allowed, ops)
+    # The length can exceed what is allowed by round-off only; what does is cut.
+    excess = ops.maximum(length(taken, norm, ops)[..., None], allowed)
+    taken = taken * ops.where(excess > 0.0, allowed / ops.where(excess > 0.0, excess, 1.0), 0.0)
     boundary = center + ops.where(step >= 0.0, taken, -taken)
     return ops.where(inside, wish, ops.minimum(ops.maximum(boundary, low), high))
 
@@ -108,25 +109,25 @@ def nearest_safe(
     return action, length(action - prior, norm, ops)
 
 
-def _shrink_l1(asked: Any, room: Any, reach: Any, ops: Ops) -> Any:
-    """The z = clip(t - behind, 0, room) with sum(z) = reach, where `behind` is how far an entry is behind the largest.
+def _shrink_l1(asked: Any, room: Any, allowed: Any, ops: Ops) -> Any:
+    """The z = clip(t - behind, 0, room) with sum(z) = allowed; `behind` is how far an entry is behind the largest.
 
-    The sum grows with t, linearly between its kinks; the solution lies after the last kink where it is within reach.
+    The sum grows with t, linearly between its kinks; the solution lies after the last kink where it is not above that.
     """
     behind = ops.max(asked, axis=-1, keepdims=True) - asked
     kinks = ops.sort(ops.concat([behind, behind + room], axis=-1), axis=-1)
     taken = ops.minimum(ops.maximum(kinks[..., :, None] - behind[..., None, :], 0.0), room[..., None, :])
     sums = ops.sum(taken, axis=-1)
-    place = ops.sum(ops.where(sums <= reach, 1, 0), axis=-1, keepdims=True) - 1
+    place = ops.sum(ops.where(sums <= allowed, 1, 0), axis=-1, keepdims=True) - 1
     here = ops.take_along_axis(kinks, place, axis=-1)
     growing = ops.sum(ops.where((behind <= here) & (here < behind + room), 1.0, 0.0), axis=-1, keepdims=True)
-    beyond = (reach - ops.take_along_axis(sums, place, axis=-1)) / ops.maximum(growing, 1.0)
+    beyond = (allowed - ops.take_along_axis(sums, place, axis=-1)) / ops.maximum(growing, 1.0)
     # In this order: `here` may be so much larger than `beyond` that their sum would lose it.
     return ops.minimum(ops.maximum((here - behind) + beyond, 0.0), room)
 
 
-def _shrink_l2(asked: Any, room: Any, reach: Any, ops: Ops) -> Any:
-    """The z = min(t * asked, room) with ||z|| = reach.
+def _shrink_l2(asked: Any, room: Any, allowed: Any, ops: Ops) -> Any:
+    """The z = min(t * asked, room) with ||z|| = allowed.
 
     With the entries sorted by the t at which they meet the box and the first s of them held there, the squared norm
     is held_s + t^2 free_s. That is at least the true one for every s and equal for one: the largest solution is t.
@@ -134,11 +135,11 @@ def _shrink_l2(asked: Any, room: Any, reach: Any, ops: Ops) -> Any:
     asked = asked / ops.max(asked, axis=-1, keepdims=True)
     meets = ops.where(asked > 0.0, room / ops.where(asked > 0.0, asked, 1.0), math.inf)
     order = ops.argsort(meets, axis=-1)
-    sorted_room = ops.take_along_axis(ops.minimum(room, 2.0 * reach), order, axis=-1)
+    sorted_room = ops.take_along_axis(ops.minimum(room, 2.0 * allowed), order, axis=-1)
     sorted_asked = ops.take_along_axis(asked, order, axis=-1)
     held = ops.cumulative_sum(sorted_room**2, axis=-1) - sorted_room**2
     free = ops.flip(ops.cumulative_sum(ops.flip(sorted_asked, axis=-1) ** 2, axis=-1), axis=-1)
-    possible = (reach**2 > held) & (free > 0.0)
-    squared = ops.where(possible, (reach**2 - held) / ops.where(possible, free, 1.0), 1.0)
+    possible = (allowed**2 > held) & (free > 0.0)
+    squared = ops.where(possible, (allowed**2 - held) / ops.where(possible, free, 1.0), 1.0)
     t = ops.max(ops.where(possible, ops.sqrt(squared), 0.0), axis=-1, keepdims=True)
     return ops.minimum(t * asked, room)

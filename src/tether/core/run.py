@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ class Run:
     """Episodes that a policy played, N of them, H rounds each.
 
     Fields that were not recorded (see `tether.rollout`) are None.
+
+    Example:
+        >>> Run(rewards=np.ones((2, 3)), costs=np.full((2, 3), 0.5))
+        Run(mean return 3, mean total cost 1.5; rewards [2, 3], costs [2, 3])
     """
 
     rewards: Floats
@@ -41,6 +45,19 @@ class Run:
 
     def __len__(self) -> int:
         return len(self.costs)
+
+    def __repr__(self) -> str:
+        recorded = [
+            f"{each.name} {list(np.shape(getattr(self, each.name)))}"
+            for each in fields(self)
+            if getattr(self, each.name) is not None
+        ]
+        means = (
+            f"mean return {self.returns.mean():.6g}, mean total cost {self.total_costs.mean():.6g}; "
+            if self.costs.size
+            else ""
+        )
+        return f"Run({means}{', '.join(recorded)})"
 
     @property
     def breached(self) -> NDArray[np.bool_] | None:

@@ -65,7 +65,7 @@ def require_flag(name: str, value: object) -> None:
 
 def require_choice(name: str, value: object, count: int) -> None:
     """Refuse what is not a whole number from 0 to count - 1."""
-    if isinstance(value, bool) or not isinstance(value, float | int) or value not in range(count):
+    if isinstance(value, bool) or value not in range(count):
         raise ValueError(f"{name} must be a whole number from 0 to {count - 1}, got {value!r}")
 
 

@@ -71,19 +71,19 @@ class Geometric:
         """The memory one round later, after `deviation`."""
         return self.rho * memory + deviation
 
-    def felt(self, memory: Number) -> Number:
+    def carried_deviation(self, memory: Number) -> Number:
         """sum_{j<h} p(h-1-j) d_j: the past deviations as they act on the cost of this round."""
         return self.scale * memory
 
-    def reach(self, rounds: Number, ops: Ops) -> Number:
+    def sum_over(self, rounds: Number, ops: Ops) -> Number:
         """sum_{n<rounds} p(n): how long a unit deviation lasts over so many later rounds."""
         if self.rho == 1.0:
             return self.scale * rounds
         return self.scale * ops.expm1(rounds * self._log_rho) / (self.rho - 1.0)
 
-    def felt_over(self, memory: Number, rounds: Number, ops: Ops) -> Number:
+    def carried_deviation_over(self, memory: Number, rounds: Number, ops: Ops) -> Number:
         """The past deviations as they act on the costs of this and the following rounds, `rounds` in all."""
-        return memory * self.reach(rounds, ops)
+        return memory * self.sum_over(rounds, ops)
 
     def least_ratio(
         self,
@@ -96,7 +96,11 @@ class Geometric:
         horizon: int,
         ops: Ops,
     ) -> Number:
-        """The smallest of (base + k*slope - carried*felt_over(k)) / (immediate + carried*reach(k-1)), k=1..remaining.
+        """The smallest ratio of slack to weight over the rounds to come.
+
+        Of k = 1..remaining, the smallest
+
+            (base + k*slope - carried*carried_deviation_over(k)) / (immediate + carried*sum_over(k-1))
 
         For rho < 1 the numerator is convex in k and the denominator concave, so the ratio falls and then
         rises, and bisection on its sign of change finds the turning point. For rho >= 1 the numerator is
@@ -104,10 +108,12 @@ class Geometric:
         """
 
         def ratio(rounds: Number) -> Number:
-            numerator = base + rounds * slope - carried * self.felt_over(memory, rounds, ops)
-            return numerator / (immediate + carried * self.reach(rounds - 1.0, ops))
+            numerator = base + rounds * slope - carried * self.carried_deviation_over(memory, rounds, ops)
+            return numerator / (immediate + carried * self.sum_over(rounds - 1.0, ops))
 
-        least = ops.minimum((base + slope - carried * self.felt(memory)) / immediate, ratio(remaining))
+        least = ops.minimum(
+            (base + slope - carried * self.carried_deviation(memory)) / immediate, ratio(remaining)
+        )
         if self.rho >= 1.0:
             return least
 
@@ -137,7 +143,7 @@ class Table:
     """A perturbation function given value by value, p(0), p(1), ...; made by `table`.
 
     Its memory is the vector of sum_{j<h} p(h-1-j+t) d_j for t = 0, 1, ..., in units of action: what
-    the past deviations will be felt as in this round, the next, and so on.
+    the past deviations still amount to in this round, the next, and so on.
     """
 
     values: Any
@@ -176,15 +182,15 @@ class Table:
         later = ops.concat([memory[1:], ops.zeros_like(memory[:1])])
         return later + deviation * ops.asarray(self.values)[: memory.shape[0]]
 
-    def felt(self, memory: Any) -> Any:
+    def carried_deviation(self, memory: Any) -> Any:
         """sum_{j<h} p(h-1-j) d_j: the past deviations as they act on the cost of this round."""
         return memory[0]
 
-    def reach(self, rounds: Number, ops: Ops) -> Any:
+    def sum_over(self, rounds: Number, ops: Ops) -> Any:
         """sum_{n<rounds} p(n): how long a unit deviation lasts over so many later rounds."""
         return ops.asarray(self.sums)[ops.asarray(rounds, dtype="int32")]
 
-    def felt_over(self, memory: Any, rounds: Number, ops: Ops) -> Any:
+    def carried_deviation_over(self, memory: Any, rounds: Number, ops: Ops) -> Any:
         """The past deviations as they act on the costs of this and the following rounds, `rounds` in all."""
         return ops.sum(ops.where(ops.arange(memory.shape[0]) < rounds, memory, 0.0))
 
@@ -220,7 +226,7 @@ def geometric(rho: float, scale: float = 1.0) -> Geometric:
     Example:
         >>> from tether.core.ops import NUMPY
         >>> p = geometric(0.5)
-        >>> float(p.reach(3, NUMPY))  # p(0) + p(1) + p(2)
+        >>> float(p.sum_over(3, NUMPY))  # p(0) + p(1) + p(2)
         1.75
     """
     return Geometric(rho, scale)
@@ -235,7 +241,7 @@ def table(values: Sequence[float]) -> Table:
     Example:
         >>> from tether.core.ops import NUMPY
         >>> p = table([1.0, 1.5, 0.5])  # grows for a round, then fades
-        >>> float(p.reach(3, NUMPY))
+        >>> float(p.sum_over(3, NUMPY))
         3.0
     """
     p = np.asarray(values, dtype=float)

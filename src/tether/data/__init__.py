@@ -1,6 +1,6 @@
 """Where episodes come from: one module a source, all giving the same `Episodes`.
 
-The names of tether's own systems are here for convenience; they are loaded from their folders when they are first used.
+The names of the systems that come with tether are loaded from their folders when they are first used.
 """
 
 from __future__ import annotations
@@ -8,24 +8,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tether.data.enrich import Forecast, add_clock, add_forecast, augment
 from tether.data.episodes import Episodes
-from tether.data.series import (
-    Forecast,
-    HourlySeries,
-    add_clock,
-    add_forecast,
-    align,
-    augment,
-    split_by_date,
-    split_by_share,
-)
+from tether.data.periods import align, split_by_date, split_by_share
+from tether.data.series import HourlySeries
 from tether.data.store import load_episodes, save_episodes
 
 if TYPE_CHECKING:
-    from tether.data.series import build_carbon_episodes, build_carbon_splits, scale_carbon
     from tether.data.sources.azure import load_azure
     from tether.data.sources.caiso import download_caiso, load_caiso
     from tether.data.sources.gpu import load_bloom, load_codecarbon
+    from tether.systems.carbon.build import build_carbon_episodes, build_carbon_splits, scale_carbon
     from tether.systems.carbon.reader import load_carbon
     from tether.systems.carbon.synthetic import synthetic_carbon
     from tether.systems.cooling.synthetic import synthetic_cooling
@@ -58,9 +51,9 @@ __all__ = [
 ]
 
 _LATER = {
-    "build_carbon_episodes": "tether.data.series",
-    "build_carbon_splits": "tether.data.series",
-    "scale_carbon": "tether.data.series",
+    "build_carbon_episodes": "tether.systems.carbon.build",
+    "build_carbon_splits": "tether.systems.carbon.build",
+    "scale_carbon": "tether.systems.carbon.build",
     "load_azure": "tether.data.sources.azure",
     "download_caiso": "tether.data.sources.caiso",
     "load_caiso": "tether.data.sources.caiso",

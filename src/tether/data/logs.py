@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tether.data.chunks import CHUNK_BYTES, open_text, row_chunks
+from tether.data.chunks import existing_file, open_text
+from tether.data.frames import load_polars
 
 Floats = NDArray[np.float64]
 BLOCK_ROWS = 1 << 16
 """Rows of a block. Sums are taken block by block, so that results do not depend on how the file was read."""
-PARQUET_ROWS = 1 << 19
-"""Rows of a Parquet file that are decoded at a time."""
+BATCH_ROWS = 1 << 16
+"""Rows of a file that are decoded at a time."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def read_blocks(
     logs: Any,
     columns: Mapping[str, Any] | None = None,
     block_rows: int = BLOCK_ROWS,
-    chunk_bytes: int = CHUNK_BYTES,
+    batch_rows: int = BATCH_ROWS,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Columns, Iterator[Block]]:
     """The columns of a log, and its rows in blocks.
@@ -152,7 +153,7 @@ def read_blocks(
         logs: A CSV (plain or gzip) or Parquet file, or a mapping of column names to arrays (a DataFrame is one).
         columns: Roles and names that convention does not find: {"state": ["level"], "cost": "eur"}.
         block_rows: Rows of a block.
-        chunk_bytes: Text of a CSV file that is parsed at a time.
+        batch_rows: Rows of a file that are decoded at a time.
         progress: Called with the rows read so far.
     """
     given = dict(columns or {})
@@ -161,17 +162,15 @@ def read_blocks(
         roles = ", ".join(field.name for field in fields(Columns))
         raise ValueError(f"columns has the role {sorted(unknown)[0]!r}; roles are {roles}")
     if isinstance(logs, str | Path):
-        file = Path(logs)
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} not found" if not file.exists() else f"{file} is not a file")
+        file = existing_file(logs)
         if file.suffix == ".parquet":
             header = _parquet_header(file)
             names = Columns.named_in(header, str(file), **given)
-            chunks = _parquet_chunks(file, names)
+            chunks = _parquet_chunks(file, names, batch_rows)
         else:
             header = _csv_header(file)
             names = Columns.named_in(header, str(file), **given)
-            chunks = _csv_chunks(file, names, header, chunk_bytes)
+            chunks = _csv_chunks(file, names, header, batch_rows)
         place = str(file)
     elif hasattr(logs, "keys") and hasattr(logs, "__getitem__"):
         names = Columns.named_in([str(name) for name in logs.keys()], **given)  # noqa: SIM118
@@ -265,16 +264,6 @@ def _array_chunks(logs: Any, columns: Columns) -> Iterator[_Chunk]:
     yield _Chunk(arrays[columns.episode], numbers)
 
 
-def _polars() -> Any:
-    try:
-        import polars
-    except ImportError:
-        raise ImportError(
-            "reading log files needs the package polars: pip install 'tether-rl[data]'"
-        ) from None
-    return polars
-
-
 def _csv_header(file: Path) -> list[str]:
     try:
         with open_text(file) as stream:
@@ -288,39 +277,35 @@ def _csv_header(file: Path) -> list[str]:
     return [name.strip() for name in next(csv.reader([line]), [])]
 
 
-def _csv_chunks(file: Path, columns: Columns, header: list[str], size: int) -> Iterator[_Chunk]:
-    polars = _polars()
-    types = dict.fromkeys(columns.all, polars.Float64) | {columns.episode: polars.String}
-    # The parser gets our own names, since those of the file may be written with blanks or quotes.
-    first = (",".join('"' + name.replace('"', '""') + '"' for name in header) + "\n").encode()
-    for text in row_chunks(file, first, skip=1, size=size):
-        try:
-            frame = polars.read_csv(text, columns=list(columns.all), schema_overrides=types)
-        except polars.exceptions.PolarsError as error:
-            raise _malformed(file, columns, header, str(error).splitlines()[0]) from None
-        yield _checked(frame, columns, lambda reason: _malformed(file, columns, header, reason))
+def _csv_chunks(file: Path, columns: Columns, header: list[str], batch_rows: int) -> Iterator[_Chunk]:
+    polars = load_polars("reading log files")
+
+    def refuse(reason: str) -> ValueError:
+        return _malformed(file, columns, header, reason)
+
+    # Columns are called by their place, since the names in the file may be written with blanks or quotes, or twice.
+    chosen = {header.index(name): name for name in columns.all}
+    types = {str(k): _type(polars, columns, chosen.get(k, columns.episode)) for k in range(len(header))}
+    rows = polars.scan_csv(file, has_header=False, skip_rows=1, schema=types, raise_if_empty=False)
+    rows = rows.select(polars.col(str(k)).alias(name) for k, name in chosen.items())
+    for frame in _batches(polars, rows, batch_rows, file, refuse):
+        yield _checked(frame, columns, refuse)
 
 
 def _parquet_header(file: Path) -> list[str]:
-    polars = _polars()
+    polars = load_polars("reading log files")
     try:
         return list(polars.read_parquet_schema(file))
     except (polars.exceptions.PolarsError, OSError) as error:
         raise ValueError(f"{file} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
 
 
-def _parquet_chunks(file: Path, columns: Columns) -> Iterator[_Chunk]:
-    polars = _polars()
-    types = dict.fromkeys(columns.all, polars.Float64) | {columns.episode: polars.String}
+def _parquet_chunks(file: Path, columns: Columns, batch_rows: int) -> Iterator[_Chunk]:
+    polars = load_polars("reading log files")
+    types = {name: _type(polars, columns, name) for name in columns.all}
+    rows = polars.scan_parquet(file).select(columns.all).cast(types)
     start = 0
-    while True:
-        rows = polars.scan_parquet(file).select(columns.all).slice(start, PARQUET_ROWS)
-        try:
-            frame = rows.cast(types).collect()
-        except polars.exceptions.PolarsError as error:
-            raise ValueError(f"{file}: {str(error).splitlines()[0]}") from None
-        if not frame.height:
-            return
+    for frame in _batches(polars, rows, batch_rows, file, lambda reason: ValueError(f"{file}: {reason}")):
 
         def refuse(reason: str, frame: Any = frame, start: int = start) -> ValueError:
             for name in columns.all:
@@ -333,6 +318,22 @@ def _parquet_chunks(file: Path, columns: Columns) -> Iterator[_Chunk]:
 
         yield _checked(frame, columns, refuse)
         start += frame.height
+
+
+def _type(polars: Any, columns: Columns, name: str) -> Any:
+    return polars.String if name == columns.episode else polars.Float64
+
+
+def _batches(
+    polars: Any, rows: Any, batch_rows: int, file: Path, refuse: Callable[[str], ValueError]
+) -> Iterator[Any]:
+    """The rows of a lazy frame in their order, `batch_rows` at a time."""
+    try:
+        yield from rows.collect_batches(chunk_size=batch_rows, maintain_order=True)
+    except polars.exceptions.PolarsError as error:
+        raise refuse(str(error).splitlines()[0]) from None
+    except OSError as error:
+        raise ValueError(f"{file} is not a complete file: {error}") from None
 
 
 def _sound(series: Any) -> NDArray[np.bool_]:
@@ -358,8 +359,10 @@ def _malformed(file: Path, columns: Columns, header: list[str], reason: str) -> 
     with open_text(file) as stream:
         lines = (line.decode("utf-8", "replace") for line in stream)
         for row, cells in enumerate(csv.reader(lines), start=1):
-            if row == 1 or not cells:
+            if row == 1:
                 continue
+            if not cells:
+                return ValueError(f"{file}, row {row}: the line is blank; a log has a row for each round")
             if len(cells) != len(header):
                 return ValueError(f"{file}, row {row}: expected {len(header)} columns, got {len(cells)}")
             for place, name in places:

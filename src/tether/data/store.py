@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tether.core.files import complete_file
+from tether.data.chunks import existing_file
 from tether.data.episodes import Episodes
 
 FORMAT = "tether-episodes-1"
@@ -69,9 +70,7 @@ def load_episodes(path: str | Path, split: str | None = None) -> Episodes:
 
 def read_episode_file(path: str | Path) -> EpisodeFile:
     """Read everything in an episode file."""
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} not found" if not file.exists() else f"{file} is not a file")
+    file = existing_file(path)
     try:
         if not zipfile.is_zipfile(file):
             raise ValueError("it is no .npz archive, or the end of it is missing")

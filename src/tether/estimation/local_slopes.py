@@ -1,4 +1,4 @@
-"""Local slopes of noisy responses, with the noise told apart from the slope.
+"""Local slopes of noisy responses, separated from the noise.
 
 A response is c = m(z) + s(z) e: a level m and a noise level s that both vary with z = (state, context, deviation), and
 a standardised draw e that is never observed. Around each of many anchors, points that the log visited, m is fitted by a

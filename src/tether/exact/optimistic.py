@@ -8,7 +8,6 @@ program; its inner function `_learn_piece` follows the algorithm box line by lin
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,72 +21,13 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from tether.core import validate
-from tether.exact.planning import (
-    Floats,
-    Problem,
-    evaluate_on_grid,
-    evaluate_policy,
-    evaluate_random,
-    iterate_values,
-    play_episode,
-)
+from tether.exact.grid import Problem, evaluate_on_grid
+from tether.exact.mixture import Floats
+from tether.exact.planning import evaluate_policy, evaluate_random, iterate_values
+from tether.exact.playing import play_episode
+from tether.exact.simplex import finest_denominator, fit_moments, simplex_lattice
 
 Variant = Literal["optimistic", "certainty-equivalent", "counting", "random"]
-
-
-# Value-targeted regression, the confidence set, and the optimistic choice in it.
-
-
-def _supports(dimension: int) -> Any:
-    """Every non-empty set of coordinates that may be positive: [2^d - 1, d] of 0 and 1."""
-    return np.array([each for each in itertools.product((0.0, 1.0), repeat=dimension) if any(each)])
-
-
-def _fit(gram: Any, moment: Any) -> Any:
-    """The theta on the simplex [d] that minimises theta' gram theta - 2 moment' theta.
-
-    Exact: for each set of positive coordinates the minimiser on the plane sum(theta) = 1 solves a linear system; the
-    best of those that are not negative is the solution. A ridge of 1e-10 towards the centre of the simplex, relative
-    to the gram's trace, decides where the data do not.
-    """
-    dimension = moment.shape[0]
-    scale = jnp.trace(gram) / dimension
-    scale = jnp.where(scale > 0.0, scale, 1.0)
-    ridge = 1e-10
-    matrix = gram / scale + ridge * jnp.eye(dimension)
-    vector = moment / scale + ridge / dimension
-
-    def on_support(free: Any) -> tuple[Any, Any]:
-        masked = matrix * free[:, None] * free[None, :] + jnp.diag(1.0 - free)
-        border = jnp.concat([masked, free[:, None]], axis=1)
-        system = jnp.concat([border, jnp.append(free, 0.0)[None]], axis=0)
-        theta = jnp.linalg.solve(system, jnp.append(vector * free, 1.0))[:dimension] * free
-        allowed = jnp.all(theta >= -1e-9)
-        theta = jnp.maximum(theta, 0.0) / jnp.sum(jnp.maximum(theta, 0.0))
-        loss = theta @ matrix @ theta - 2.0 * vector @ theta
-        return theta, jnp.where(allowed & jnp.isfinite(loss), loss, jnp.inf)
-
-    thetas, losses = jax.vmap(on_support)(jnp.asarray(_supports(dimension)))
-    return thetas[jnp.argmin(losses)]
-
-
-def fit_theta(features: Any, targets: Any) -> Floats:
-    """Value-targeted regression: the theta on the simplex [d] with the least squared error.
-
-    Args:
-        features: [N, d] E[V(s')] = <features, theta>.
-        targets: [N] V(s') of the states that came.
-    """
-    X, y = np.asarray(features, dtype=float), np.asarray(targets, dtype=float)
-    if X.ndim != 2 or y.shape != X.shape[:1]:
-        raise ValueError(f"features must be [N, d] and targets [N], got {X.shape} and {y.shape}")
-    if X.shape[1] > 12:
-        raise ValueError(f"theta may have at most 12 entries (every support is tried), got {X.shape[1]}")
-    with jax.enable_x64(True):
-        return np.asarray(_compiled_fit(jnp.asarray(X.T @ X), jnp.asarray(X.T @ y)))
-
-
-_compiled_fit = jax.jit(_fit)
 
 
 def log_covering_number(value_range: float, dimension: int, alpha: float) -> float:
@@ -174,13 +114,6 @@ def value_range(problem: Problem) -> float:
     return float(np.sum(rewards.max(axis=(1, 2)) - rewards.min(axis=(1, 2))))
 
 
-def simplex_lattice(dimension: int, denominator: int) -> Floats:
-    """All points of the simplex [J, d] whose entries are multiples of 1 / denominator."""
-    bars = itertools.combinations(range(denominator + dimension - 1), dimension - 1)
-    edges = np.array([(-1, *each, denominator + dimension - 1) for each in bars], dtype=float)
-    return np.asarray((np.diff(edges, axis=1) - 1.0) / denominator)
-
-
 class Surface(eqx.Module):
     """V_1 at each initial state as a function of theta, tabulated on a lattice of the simplex.
 
@@ -221,9 +154,7 @@ class Surface(eqx.Module):
 def make_surface(problem: Problem, points: int = 300) -> Surface:
     """Tabulate the value at each initial state on the finest lattice of the simplex with at most `points` points."""
     system, dimension = problem.system, problem.system.dimension
-    denominator = 1
-    while dimension > 1 and math.comb(denominator + dimension, dimension - 1) <= points:
-        denominator += 1
+    denominator = finest_denominator(dimension, points)
     lattice = simplex_lattice(dimension, denominator)
     draws = np.random.default_rng(0).integers(len(system.transitions), size=(32, system.horizon))
     starts, ranges, features = _values_of(problem, lattice, draws)
@@ -306,9 +237,7 @@ def optimism_gap(
         points: Largest size of the lattice; it is pulled into the set, and half-way there too.
     """
     dimension = problem.system.dimension
-    denominator = 1
-    while math.comb(denominator + dimension, dimension - 1) <= points:
-        denominator += 1
+    denominator = finest_denominator(dimension, points)
     with jax.enable_x64(True):
         centre = jnp.asarray(estimate, dtype=float)
         lattice = jnp.asarray(simplex_lattice(dimension, denominator))
@@ -398,27 +327,18 @@ def learn(
     padded = -(-episodes // piece) * piece
     draws = np.stack([problem.system.draw(true, seed, (padded, horizon)) for seed in seeds], axis=1)
     firsts = np.stack([problem.system.draw_initial(seed, (padded,)) for seed in seeds], axis=1)
-    randoms = [np.random.default_rng([1, seed]) for seed in seeds]
+    imposed = _imposed(problem, variant, seeds, padded, piece)
     pieces: list[Any] = []
     with jax.enable_x64(True):
-        # One program serves every variant: what tells them apart is data.
-        hopeful = jnp.asarray(variant in ("optimistic", "counting"))
-        numbers = (
-            jnp.asarray(true),
-            jnp.asarray(beta, dtype=float),
-            hopeful,
-            jnp.asarray(variant == "counting"),
-        )
+        # One program serves every variant: they differ in data.
+        flags = (variant in ("optimistic", "counting"), variant == "counting")
+        numbers = (jnp.asarray(true), jnp.asarray(beta, dtype=float), *map(jnp.asarray, flags))
         knowledge = _Knowledge(
             jnp.zeros((len(seeds), dimension, dimension)), jnp.zeros((len(seeds), dimension))
         )
         for begin in range(0, padded, piece):
-            now, first = (jnp.asarray(each[begin : begin + piece]) for each in (draws, firsts))
-            indices = [random.integers(problem.resolution.actions, size=now.shape[::2]) for random in randoms]
-            imposed = jnp.asarray(
-                np.stack(indices, axis=1) if variant == "random" else np.full(now.shape, -1)
-            )
-            knowledge, seen = _learn_piece(problem, surface, numbers, knowledge, (first, now, imposed))
+            now = tuple(jnp.asarray(each[begin : begin + piece]) for each in (firsts, draws, imposed))
+            knowledge, seen = _learn_piece(problem, surface, numbers, knowledge, now)
             pieces.append(jax.tree.map(np.asarray, seen))
             report(min(begin + piece, episodes))
         uniform = np.asarray(evaluate_random(problem, numbers[0]))
@@ -427,6 +347,23 @@ def learn(
     values = uniform[began] if variant == "random" else greedy_values
     spread = float(gathered.pop("spread").max())
     return Learning(variant, beta, began, values, greedy_values, largest_spread=spread, **gathered)
+
+
+def _imposed(
+    problem: Problem, variant: Variant, seeds: Sequence[int], episodes: int, piece: int
+) -> NDArray[np.int64]:
+    """[K, S, H] indices of the proposals to play: random ones of each seed, drawn piece by piece, or -1 for greedy."""
+    horizon = problem.system.horizon
+    if variant != "random":
+        return np.full((episodes, len(seeds), horizon), -1)
+    made = []
+    for seed in seeds:
+        rng = np.random.default_rng([1, seed])
+        drawn = [
+            rng.integers(problem.resolution.actions, size=(piece, horizon)) for _ in range(episodes // piece)
+        ]
+        made.append(np.concatenate(drawn))
+    return np.stack(made, axis=1)
 
 
 def _check_learning(problem: Problem, episodes: int, variant: str, beta: float) -> None:
@@ -460,7 +397,7 @@ def _learn_piece(problem: Problem, surface: Surface, numbers: Any, knowledge: An
         # Line 3: the initial state is seen.
         first, drawn, random = now
         # Line 10 of the episode before: theta-hat, and with it the confidence set.
-        estimates = jax.vmap(_fit)(known.gram, known.moment)
+        estimates = jax.vmap(fit_moments)(known.gram, known.moment)
         # Line 4: the most optimistic theta of the set.
         choose: Any = jax.vmap(
             lambda gram, estimate, each: _most_optimistic(surface, gram, estimate, beta, each)

@@ -55,10 +55,20 @@ import numpy as np
 
 from tether.certificates import LipschitzCertificate
 from tether.core import validate
-from tether.core.ops import jax_ops
 from tether.exact import optimistic, planning
+from tether.exact.grid import (
+    Problem,
+    Resolution,
+    evaluate_on_grid,
+    guard_at_start,
+    guarded_decision,
+    interpolate,
+    prepare,
+    proposal_grid,
+)
+from tether.exact.mixture import Floats, MixtureSystem, every_draw, next_states, rounds_of
 from tether.exact.optimistic import Form
-from tether.exact.planning import Floats, MixtureSystem, Problem, Resolution
+from tether.exact.playing import play_every_draw
 
 
 def eluder_dimension(feature_range: float, dimension: int, epsilon: float) -> float:
@@ -165,7 +175,7 @@ class Unconstrained:
     """The optimal unconstrained policy pi-star for one theta; made by `solve_unconstrained`."""
 
     problem: Problem
-    plan: planning.Plan
+    plan: planning.GridPlan
     theta: Floats
     value: float
     """E[V*(x_1)] on the continuous system, over every draw."""
@@ -182,7 +192,7 @@ def solve_unconstrained(
     system: MixtureSystem, theta: Any, resolution: Resolution | None = None
 ) -> Unconstrained:
     """pi-star with what Theorem 5.1 needs of it: eta and L_{Q,h}, over every node of the grid."""
-    problem = planning.prepare(system, None, resolution)
+    problem = prepare(system, None, resolution)
     true = system.check_theta(theta)
     policy = planning.plan(problem, true)
     with jax.enable_x64(True):
@@ -190,9 +200,9 @@ def solve_unconstrained(
     proposals = np.linspace(*system.actions, problem.resolution.actions)
     slopes = np.abs(np.diff(quality, axis=1)) / np.diff(proposals)[:, None]
     with jax.enable_x64(True):
-        prior = np.asarray(planning.evaluate_on_grid(system, problem.resolution)["prior"])
+        prior = np.asarray(evaluate_on_grid(system, problem.resolution)["prior"])
     eta = float(np.abs(proposals[policy.greedy[:, :, 0, 0]] - prior).max())
-    value = planning.play_every_draw(problem, policy, true, true).value
+    value = play_every_draw(problem, policy, true, true).value
     return Unconstrained(problem, policy, true, value, eta, slopes.max(axis=(1, 2)))
 
 
@@ -212,7 +222,7 @@ def _free_quality(problem: Problem, values: Any, theta: Any) -> Any:
 def promise_cost(star: Unconstrained, certificate: LipschitzCertificate) -> PromiseCost:
     """Theorem 5.1's bound for a contract, with the expectation taken over every draw of the continuous system."""
     paper = replace(certificate, rule="paper")
-    firsts, draws, chances = planning.every_draw(star.system, star.theta)
+    firsts, draws, chances = every_draw(star.system, star.theta)
     with jax.enable_x64(True):
         numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=float), paper)
         played = _project_optimal(
@@ -244,7 +254,7 @@ def promise_cost(star: Unconstrained, certificate: LipschitzCertificate) -> Prom
 def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any, every: Any) -> Any:
     """pi-perp: pi-star's actions through the guard; its rewards and DeltaG_h, [N, H] each."""
     system = problem.system
-    grid = planning.proposal_grid(system, problem.resolution)
+    grid = proposal_grid(system, problem.resolution)
     chances = jnp.asarray(system.mixture) @ theta
 
     def one_round(carry: Any, now: Any) -> tuple[Any, Any]:
@@ -252,21 +262,23 @@ def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any
         at, after, draw = now
 
         def quality(action: Any) -> Any:
-            arrived = planning.next_states(system, at, state, action)
-            ahead: Any = jax.vmap(lambda each: planning.interpolate(problem, after, at, each, None))
+            arrived = next_states(system, at, state, action)
+            ahead: Any = jax.vmap(lambda each: interpolate(problem, after, at, each, None))
             return system.reward(at, state, action) + chances @ ahead(arrived)
 
         proposal = grid[jnp.argmax(jax.vmap(quality)(grid))]
         bounds, rest = certificate.bounds, certificate.contract.horizon - guard.rounds
-        gain = guard.surplus - bounds.carried * bounds.perturbation.felt_over(guard.memory, rest, jnp)
-        action, _, guard = planning.guarded_decision(system, certificate, at, state, guard, proposal)
+        gain = guard.surplus - bounds.carried * bounds.perturbation.carried_deviation_over(
+            guard.memory, rest, jnp
+        )
+        action, _, guard = guarded_decision(system, certificate, at, state, guard, proposal)
         reward = jnp.asarray(system.reward(at, state, action), dtype=float)
-        arrived = planning.next_states(system, at, state, action)[draw]
+        arrived = next_states(system, at, state, action)[draw]
         return (arrived, guard), (reward, jnp.maximum(gain, 0.0))
 
     def episode(each: Any) -> Any:
         first, drawn = each
-        start = (jnp.asarray(system.initial)[first], certificate.start(jax_ops(), jnp.zeros(())))
-        return jax.lax.scan(one_round, start, (planning.rounds_of(system), values[1:], drawn))[1]
+        start = (jnp.asarray(system.initial)[first], guard_at_start(certificate))
+        return jax.lax.scan(one_round, start, (rounds_of(system), values[1:], drawn))[1]
 
     return jax.lax.map(episode, every, batch_size=1024)

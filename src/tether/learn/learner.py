@@ -1,30 +1,34 @@
-"""What all learners share: the recipe, the loss of a batch of episodes, and the step that it leads to."""
+"""What all methods share: the recipe, what a method is, and the step that the loss of a batch of episodes leads to.
+
+A method itself is an object in a file of its own; `tether.learn.methods` lists them.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from tether.certificates import Certificate
 from tether.core import validate
 from tether.core.audit import margin, tie_share
 from tether.core.contract import Contract
+from tether.core.run import Run
+from tether.data.episodes import Episodes
 from tether.learn.policy import NetworkPolicy
 from tether.simulate.rollout import play
+from tether.systems.base import Env
 
 Head = Literal["proposal", "inside"]
 Schedule = Literal["cosine", "constant"]
-Method = Literal["prior", "random+acd", "rl", "rl+acd", "crl", "acrl"]
-GUARDED: tuple[Method, ...] = ("random+acd", "rl+acd", "acrl")
-"""The methods that play through the guard."""
-LEARNING: tuple[Method, ...] = ("rl", "rl+acd", "crl", "acrl")
-"""The methods that learn at all."""
+Mode = Literal["offline", "online"]
 
 
 @dataclass(frozen=True)
@@ -72,32 +76,39 @@ class Recipe:
             raise ValueError(f"failure is a probability below 1, got {self.failure!r}")
 
 
-class Kept(NamedTuple):
-    """The policy that a CRL training ends with; leaves [trained settings, seeds, ...]."""
-
-    policies: NetworkPolicy
-    score: Any
-    """Mean reward on the validation episodes if the mean cost there was within what is aimed at, else
-    `INFEASIBLE` minus that cost."""
-
-
-INFEASIBLE = -1e9
-"""Below every reward: a policy that costs too much is kept only until there is one that does not."""
-
-
 class State(NamedTuple):
     """Everything that changes while training; leaves are [trained settings, seeds, ...]."""
 
     policies: NetworkPolicy
     optimiser: Any
-    multipliers: Any
-    """CRL's; 0 for the others."""
-    kept: Kept | None = None
-    """CRL: the best policy so far that kept the expected cost."""
+    own: Any
+    """What the method itself carries from step to step (`Method.start`)."""
     fit: Any = None
     """Online: what the model has seen."""
     slope: Any = None
     """Online: [d] slope of the value in the model's parameters; optimism follows it."""
+
+
+class Check(NamedTuple):
+    """Validation episodes, on which an expected cost is measured, but not improved."""
+
+    drawn: dict[str, Any]
+    """Series of the episodes, [H, N]."""
+    prior_costs: Any
+    """[H, N] the prior's cumulative costs on them."""
+
+
+class Batch(NamedTuple):
+    """The episodes of one gradient step."""
+
+    system: Any
+    """The environment, or what a model takes it to be."""
+    drawn: dict[str, Any]
+    """Series of the episodes, [H, N]."""
+    prior_costs: Any
+    """[H, N] the prior's cumulative costs on them; online None unless the method `bounds_cost`."""
+    check: Check | None
+    """Some of the validation episodes; None unless the method `bounds_cost`."""
 
 
 class Outcome(NamedTuple):
@@ -107,22 +118,128 @@ class Outcome(NamedTuple):
     """Mean episode reward."""
     costs: Any
     """[H, N] cumulative costs."""
-    excess: Any
-    """CRL: logarithm of the mean final cost over what is aimed at, on training or on validation episodes, whichever
-    is larger."""
+    feedback: Any = None
+    """What the method's `after_step` gets to see."""
 
 
-class Check(NamedTuple):
-    """Episodes on which CRL's expected cost is measured, but not improved."""
+@dataclass(frozen=True)
+class Method:
+    """A way to come to a policy and to play it: which guard there is, what is learned, and from what loss.
 
-    drawn: dict[str, Any]
-    """Series of the episodes, [H, N]."""
-    prior_costs: Any
-    """[H, N] the prior's cumulative costs on them."""
+    A subclass sets the class attributes below and overrides the hooks that it needs. It holds no state: what changes
+    while training is in `State`; two instances of one class are equal. `tether.train` takes an instance, or the name of
+    one of `tether.learn.methods.METHODS`.
+    """
+
+    name: ClassVar[str]
+    """On the command line and in files."""
+    title: ClassVar[str]
+    """In tables and figures."""
+    guarded: ClassVar[bool] = False
+    """Whether it plays through the guard (ACD, Algorithm 1)."""
+    learns: ClassVar[bool] = True
+    """Whether its network is trained at all."""
+    sees_memory: ClassVar[bool] = False
+    """Whether the network sees the guard's memory: the paper's augmented state s_h. It is trained for one contract."""
+    bounds_cost: ClassVar[bool] = False
+    """Whether the loss compares costs: it is given the prior's costs, and validation episodes to measure them on."""
+    plays_prior: ClassVar[bool] = False
+    """Whether it plays the prior's actions and not those of a network."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def trained_once(self, mode: Mode) -> bool:
+        """Whether one training serves all (lam, b): what knows nothing of the contract, neither to learn nor to play.
+
+        Online what is learned depends on what was played, and so on the guard.
+        """
+        return not (self.sees_memory or self.bounds_cost or (self.guarded and mode == "online"))
+
+    def learned_by(self, mode: Mode) -> Method:  # noqa: ARG002
+        """The method whose training this one plays; itself unless it shares."""
+        return self
+
+    def start(self, policies: NetworkPolicy) -> Any:  # noqa: ARG002
+        """What the method carries before the first step; leaves [trained settings, seeds, ...]."""
+        return ()
+
+    def guard_in_training(self, certificate: Certificate) -> Certificate | None:  # noqa: ARG002
+        """The guard that the episodes of a gradient step are played through; None for none."""
+        return None
+
+    def loss(
+        self,
+        policy: NetworkPolicy,
+        own: Any,  # noqa: ARG002
+        batch: Batch,
+        certificate: Certificate,
+        recipe: Recipe,  # noqa: ARG002
+    ) -> tuple[Any, Outcome]:
+        """The loss of one policy on a batch of episodes: minus the mean reward a round.
+
+        Args:
+            policy: One policy.
+            own: What the method carries for it.
+            batch: The episodes.
+            certificate: The guard's, with the contract of this setting.
+            recipe: How to train.
+        """
+        reward, costs = play_batch(policy, batch, self.guard_in_training(certificate))
+        return -reward / certificate.contract.horizon, Outcome(reward, costs)
+
+    def after_step(self, own: Any, feedback: Any, recipe: Recipe) -> Any:  # noqa: ARG002
+        """What the method carries after a gradient step whose loss gave `feedback`."""
+        return own
+
+    def after_pass(
+        self,
+        own: Any,
+        policy: NetworkPolicy,  # noqa: ARG002
+        system: Any,  # noqa: ARG002
+        check: Check,  # noqa: ARG002
+        contract: Contract,  # noqa: ARG002
+        recipe: Recipe,  # noqa: ARG002
+    ) -> Any:
+        """What the method carries after a pass (online: block of episodes), given all validation episodes.
+
+        It is called if the method `bounds_cost`.
+        """
+        return own
+
+    def result(self, state: State) -> NetworkPolicy:
+        """The policies that a training ends with."""
+        return state.policies
+
+    def multipliers(self, state: State) -> Any:
+        """[trained settings, seeds] weight of the cost in the loss; 0 without one."""
+        return jnp.zeros(grid_of(state.policies))
+
+
+def grid_of(policies: NetworkPolicy) -> tuple[int, int]:
+    """(trained settings, seeds) of stacked policies."""
+    settings, seeds = policies.biases[0].shape[:2]
+    return settings, seeds
+
+
+def play_batch(policy: NetworkPolicy, batch: Batch, guard: Certificate | None) -> tuple[Any, Any]:
+    """Mean episode reward, and cumulative costs [H, N], of a policy on the episodes of a batch."""
+    played = play(batch.system, policy, batch.drawn, guard, jnp.uint32(0), "outcomes")
+    return jnp.mean(jnp.sum(played["rewards"], axis=0)), jnp.cumsum(played["costs"], axis=0)
+
+
+def series_of(episodes: Episodes, names: Iterable[str]) -> dict[str, Any]:
+    """Series of episodes by name, [H, N], float32: rounds first, as a rollout wants them."""
+    return {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1), jnp.float32) for name in names}
+
+
+def episodes_of(series: dict[str, Any], chosen: Any) -> dict[str, Any]:
+    """The episodes with the indices `chosen` [B] of series [H, N]: [H, B]."""
+    return {name: values[:, chosen] for name, values in series.items()}
 
 
 class Learner(eqx.Module):
-    """The compiled part that does not depend on where the episodes come from."""
+    """A method with its optimiser: the compiled part that does not depend on where the episodes come from."""
 
     method: Method
     optimiser: optax.GradientTransformation
@@ -130,92 +247,47 @@ class Learner(eqx.Module):
 
     def start(self, policies: NetworkPolicy) -> State:
         """Untrained policies [trained settings, seeds, ...]."""
-        shape = policies.biases[0].shape[:2]
-        kept = Kept(policies, jnp.full(shape, -jnp.inf, jnp.float32)) if self.method == "crl" else None
-        return State(policies, jax.vmap(jax.vmap(self.optimiser.init))(policies), jnp.zeros(shape), kept)
+        optimiser = jax.vmap(jax.vmap(self.optimiser.init))(policies)
+        return State(policies, optimiser, self.method.start(policies))
 
     def loss(
-        self,
-        policy: NetworkPolicy,
-        multiplier: Any,
-        system: Any,
-        drawn: dict[str, Any],
-        prior_costs: Any,
-        certificate: Certificate,
-        check: Check | None = None,
+        self, policy: NetworkPolicy, own: Any, batch: Batch, certificate: Certificate
     ) -> tuple[Any, Outcome]:
-        """Minus the mean reward a round; for CRL with the pressure of the expected cost.
+        """The method's loss of one policy on a batch of episodes."""
+        return self.method.loss(policy, own, batch, certificate, self.recipe)
 
-        CRL's is an augmented Lagrangian. The pressure comes from the larger of the excesses on training and on
-        validation episodes; the gradient from training episodes alone.
-
-        Args:
-            policy: One policy.
-            multiplier: CRL's.
-            system: The environment, or what a model takes it to be.
-            drawn: Series of the episodes, [H, N].
-            prior_costs: [H, N] the prior's cumulative costs on them; only CRL needs them.
-            certificate: The guard's, and CRL's contract.
-            check: CRL: some of the validation episodes.
-        """
-        contract = certificate.contract
-        guard = certificate if self.method == "acrl" else None
-        played = play(system, policy, drawn, guard, jnp.uint32(0), "outcomes")
-        costs = jnp.cumsum(played["costs"], axis=0)
-        reward = jnp.mean(jnp.sum(played["rewards"], axis=0))
-        value = -reward / contract.horizon
-        if self.method != "crl":
-            return value, Outcome(reward, costs, jnp.zeros(()))
-        assert check is not None
-        excess = self._excess(contract, jnp.mean(costs[-1]), prior_costs)
-        checked = self._excess(contract, self._checked(policy, system, check)[1], check.prior_costs)
-        felt = jax.lax.stop_gradient(jnp.maximum(excess, checked))
-        pressure = jnp.maximum(multiplier + self.recipe.penalty * felt, 0.0)
-        return value + pressure * excess, Outcome(reward, costs, felt)
-
-    def aim(self, contract: Contract, prior_costs: Any) -> Any:
-        """CRL: the mean final cost that is aimed at, somewhat below what is allowed."""
-        allowed = jnp.mean((1.0 + contract.lam) * prior_costs[-1]) + contract.horizon * contract.b
-        return (1.0 - self.recipe.reserve) * allowed
-
-    def _excess(self, contract: Contract, cost: Any, prior_costs: Any) -> Any:
-        """Logarithm of a mean cost over what is aimed at; of a thousandth of it if the cost is 0."""
-        return jnp.log(cost / self.aim(contract, prior_costs) + 1e-3)
-
-    def _checked(self, policy: NetworkPolicy, system: Any, check: Check) -> tuple[Any, Any]:
-        """Mean reward and mean cost of an unguarded policy on validation episodes; no gradient comes from there."""
-        policy = jax.lax.stop_gradient(policy)
-        played = play(system, policy, check.drawn, None, jnp.uint32(0), "outcomes")
-        return tuple(jnp.mean(jnp.sum(played[name], axis=0)) for name in ("rewards", "costs"))  # type: ignore[return-value]
-
-    def keep(self, state: State, system: Any, check: Check, contract: Contract) -> State:
-        """CRL: keep the policy if it is better than the one that is kept, judged on all validation episodes."""
-        assert state.kept is not None
-        reward, cost = self._checked(state.policies, system, check)
-        score = jnp.where(cost <= self.aim(contract, check.prior_costs), reward, INFEASIBLE - cost)
-        better = score > state.kept.score
-        kept = jax.tree.map(
-            lambda new, old: jnp.where(better, new, old), Kept(state.policies, score), state.kept
-        )
-        return state._replace(kept=kept)
-
-    def step(self, state: State, slope: NetworkPolicy, excess: Any) -> State:
-        """Follow the gradient; CRL's multiplier follows the excess."""
+    def step(self, state: State, slope: NetworkPolicy, feedback: Any) -> State:
+        """Follow the gradient of one policy's loss."""
         changes, optimiser = self.optimiser.update(slope, state.optimiser, state.policies)
-        multipliers = state.multipliers
-        if self.method == "crl":
-            rate = self.recipe.penalty / self.recipe.patience
-            multipliers = jnp.maximum(multipliers + rate * excess, 0.0)
         return state._replace(
             policies=optax.apply_updates(state.policies, changes),
             optimiser=optimiser,
-            multipliers=multipliers,
+            own=self.method.after_step(state.own, feedback, self.recipe),
         )
+
+    def finish_pass(self, state: State, system: Any, check: Check, contract: Contract) -> State:
+        """Judge one policy on all validation episodes."""
+        own = self.method.after_pass(state.own, state.policies, system, check, contract, self.recipe)
+        return state._replace(own=own)
+
+
+class Task(NamedTuple):
+    """What is to be trained, on what; the same for both modes."""
+
+    learner: Learner
+    env: Env
+    data: Episodes
+    prior: Run
+    """The prior on the data."""
+    certificates: Any
+    """Of the trained settings, stacked, float32."""
+    seeds: list[int]
+    validation: Episodes
 
 
 @functools.cache
 def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
-    """The learner of a training with so many gradient steps; the same one again, so that nothing compiles anew."""
+    """The learner of a training with so many gradient steps; one object for equal ones, so that it compiles once."""
     rate: float | optax.Schedule = recipe.learning_rate
     if recipe.schedule == "cosine":
         rate = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))

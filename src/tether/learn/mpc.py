@@ -20,6 +20,7 @@ prior's actions.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -35,6 +36,7 @@ from tether.core.ops import jax_ops
 from tether.data.episodes import Episodes
 from tether.learn.policy import with_features
 from tether.simulate.trees import as_tree
+from tether.systems import registry
 from tether.systems.base import Env
 
 FORECAST = "_forecast"
@@ -62,13 +64,14 @@ class PlanningPolicy(eqx.Module):
     observation))`. Forecasts that err cost reward only.
 
     Args:
-        env: The system, its `context` with a forecast of each visible series. Its state must consist of `rounds` and
-            entries of the observation of the same name.
+        env: The system, its `context` with a forecast of each visible series. Its observation must name the entries of
+            its state, but for one called `rounds`, and its visible series (see `tether.systems.base.Env.shown`).
         certificate: What it will be played with; the plan knows its constraint.
         episodes: Where the means of the hidden series are taken from, such as the training episodes.
         updates: Of the multipliers.
         steps: Of Adam between two updates.
-        rate: Of Adam, action units.
+        rate: Of Adam, action units; as the installed system with this environment says, or a twentieth of
+            `env.action_range()`, if None.
         penalty: Of a constraint that is broken by the slack that a round earns, reward units.
 
     Example:
@@ -100,12 +103,12 @@ class PlanningPolicy(eqx.Module):
         *,
         updates: int = 15,
         steps: int = 10,
-        rate: float = 0.3,
+        rate: float | None = None,
         penalty: float = 3.0,
     ) -> None:
         if not isinstance(certificate, Structured):
             raise TypeError(f"a plan needs a tether.Structured certificate, got {certificate!r}")
-        _check_system(env)
+        _check_system(env, certificate)
         horizon = certificate.contract.horizon
         if episodes.horizon < horizon:
             raise ValueError(
@@ -117,7 +120,7 @@ class PlanningPolicy(eqx.Module):
         self.certificate = jax.tree.map(np.float64, as_tree(certificate))
         self.updates = validate.count("updates", updates)
         self.steps = validate.count("steps", steps)
-        self.rate = np.float64(validate.number("rate", rate, above=0.0))
+        self.rate = _rate(env) if rate is None else np.float64(validate.number("rate", rate, above=0.0))
         self.penalty = np.float64(validate.number("penalty", penalty, above=0.0))
 
     def __call__(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
@@ -178,13 +181,12 @@ class _Problem:
         self.env, self.certificate = env, certificate
         self.remaining = features[-1]
         self.memory = certificate.resume(features)
-        named = dict(zip(env.observation_names, seen, strict=True)) | {"rounds": self.memory.rounds}
-        initial = env.initial()
-        self.state = initial._make(named[name] for name in initial._fields)
+        state, shown = env.shown(seen)
+        self.state = _with_rounds(state, self.memory.rounds)
         leads = next(iter(ahead.values())).shape[0]
         self.rounds = min(leads + 1, certificate.contract.horizon)
         self.visible = {
-            name: jnp.concat([named[name][None], values])[: self.rounds] for name, values in ahead.items()
+            name: jnp.concat([shown[name][None], values])[: self.rounds] for name, values in ahead.items()
         }
         self.disturbances = {
             name: jnp.broadcast_to(jnp.asarray(mean, observation.dtype), (self.rounds, *np.shape(mean)))
@@ -228,12 +230,14 @@ class _Problem:
 
 
 def _split(env: Env, observation: Any, features: int) -> tuple[Any, dict[str, Any], Any]:
-    """(what is seen now, for each visible series its forecast [L], the guard's features) of an observation."""
+    """(what is seen now, for each visible series its forecast [L, ...], the guard's features) of an observation."""
     count = len(env.observation_names)
     context = observation[count : observation.shape[0] - features]
-    forecasts = [name for name in env.context if name.endswith(FORECAST)]
+    _, shown = env.shown(observation[:count])
+    shapes = {f"{name}{FORECAST}": values.shape for name, values in shown.items()}
+    sizes = {name: math.prod(shapes[name]) for name in env.context if name in shapes}
     # All forecasts have the same number of leads, and other context is single numbers.
-    leads, rest = divmod(context.shape[0] - len(env.context) + len(forecasts), len(forecasts))
+    leads, rest = divmod(context.shape[0] - len(env.context) + len(sizes), sum(sizes.values()))
     if rest or leads < 1:
         raise ValueError(
             f"the context {env.context} must be forecasts with the same number of leads and single numbers, "
@@ -241,29 +245,59 @@ def _split(env: Env, observation: Any, features: int) -> tuple[Any, dict[str, An
         )
     ahead, place = {}, 0
     for name in env.context:
-        width = leads if name in forecasts else 1
-        if (series := name.removesuffix(FORECAST)) in env.series:
-            ahead[series] = context[place : place + width]
+        width = leads * sizes[name] if name in sizes else 1
+        if name in sizes:
+            values = context[place : place + width]
+            ahead[name.removesuffix(FORECAST)] = jnp.reshape(values, (leads, *shapes[name]))
         place += width
     return observation[:count], ahead, observation[observation.shape[0] - features :]
 
 
-def _check_system(env: Env) -> None:
-    """Refuse a system whose observation does not tell its state, or that has no forecasts."""
+def _with_rounds(state: Any, rounds: Any) -> Any:
+    """The state, whose number of rounds played is known if it has one."""
+    state = state._make(jnp.asarray(entry, dtype=rounds.dtype) for entry in state)
+    return state._replace(rounds=rounds) if "rounds" in state._fields else state
+
+
+def _rate(env: Env) -> Any:
+    """Of Adam, action units: a number, or one for each entry of the action."""
+    system = registry.of_env(env)
+    if system is not None and system.defaults.planning_rate is not None:
+        return np.float64(system.defaults.planning_rate)
+    low, high = env.action_range()
+    return (high - low) / 20.0
+
+
+def _check_system(env: Env, certificate: Structured) -> None:
+    """Refuse a system whose observation does not tell its state, that has no forecasts or whose gaps are not told."""
+    name, names = type(env).__name__, env.observation_names
     fields = getattr(env.initial(), "_fields", ())
-    unknown = [name for name in fields if name not in (*env.observation_names, "rounds")]
-    if unknown or not fields:
+    if not fields:
+        raise ValueError(f"{name}.initial must give a NamedTuple, got {env.initial()!r}")
+    entries = {*names, *(each.rpartition("_")[0] for each in names if each.rpartition("_")[2].isdigit())}
+    unknown = [each for each in fields if each not in entries and each != "rounds"]
+    if unknown:
         raise ValueError(
-            f"the observation {env.observation_names} of {type(env).__name__} does not name {', '.join(unknown)} "
-            "of its state; a plan cannot start there"
+            f"the observation {names} of {name} does not name {', '.join(unknown)} of its state; a plan cannot "
+            "start there"
         )
-    missing = [
-        f"{name}{FORECAST}"
-        for name in env.series
-        if name not in env.hidden and f"{name}{FORECAST}" not in env.context
-    ]
-    if missing:
+    visible = [each for each in env.series if each not in env.hidden]
+    unseen = [each for each in visible if each not in entries]
+    if unseen:
         raise ValueError(
-            f"a plan needs forecasts: add {', '.join(missing)} to the context of {type(env).__name__} "
+            f"the observation {names} of {name} does not name the series {', '.join(unseen)}; a plan needs to see "
+            "what the coming round brings"
+        )
+    missing = [f"{each}{FORECAST}" for each in visible if f"{each}{FORECAST}" not in env.context]
+    if missing or not visible:
+        raise ValueError(
+            f"a plan needs forecasts: add {', '.join(missing) or 'a visible series'} to the context of {name} "
             "and tether.data.add_forecast to the episodes"
         )
+    try:
+        certificate.resume(np.zeros(len(certificate.feature_names)))
+    except NotImplementedError as error:
+        raise ValueError(
+            f"a plan goes on from the guard's features: write {type(certificate.system).__name__}."
+            f"gaps_from_features ({error})"
+        ) from error

@@ -14,7 +14,7 @@ from tether.certificates import Certificate
 from tether.core.contract import Contract
 from tether.core.run import Run
 from tether.data.episodes import Episodes
-from tether.learn.learner import Check, Learner, State, judge
+from tether.learn.learner import Batch, Check, Learner, State, Task, episodes_of, judge, series_of
 from tether.learn.shares import Share, Shares
 from tether.simulate.rollout import rollout
 from tether.systems.base import Env
@@ -32,7 +32,7 @@ class History(NamedTuple):
     margins: Any
     """Smallest bound minus cost over all of them and their rounds, cost units."""
     multipliers: Any
-    """CRL's multiplier at the end of the pass; 0 for the others."""
+    """Weight of the cost in the loss at the end of the pass: CRL's multiplier, 0 for the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,25 +48,15 @@ class Passes:
     shares: Shares
 
     @classmethod
-    def of(
-        cls,
-        learner: Learner,
-        env: Env,
-        data: Episodes,
-        prior: Run,
-        certificates: Any,
-        judged: Any,
-        seeds: Any,
-        validation: Episodes,
-    ) -> Passes:
+    def of(cls, task: Task, judged: Any) -> Passes:
         """Of NumPy data, in float32."""
-        drawn, prior_costs = _series(env, data, prior)
+        env, validation = task.env, task.validation
         check = None
-        if learner.method == "crl":
+        if task.learner.method.bounds_cost:
             check = Check(*_series(env, validation, rollout(env, env.prior, validation, record="outcomes")))
-        compiled = _Compiled(learner, env, drawn, prior_costs, check)
-        settings = len(judged.lam)
-        return cls(compiled, certificates, judged, jnp.asarray(seeds), Shares(settings, len(seeds)))
+        compiled = _Compiled(task.learner, env, *_series(env, task.data, task.prior), check)
+        shares = Shares(len(judged.lam), len(task.seeds))
+        return cls(compiled, task.certificates, judged, jnp.asarray(task.seeds), shares)
 
     def advance(self, state: State, done: int) -> tuple[State, History]:
         """One pass, after `done` of them."""
@@ -82,8 +72,7 @@ class Passes:
 
 def _series(env: Env, episodes: Episodes, prior: Run) -> tuple[dict[str, jax.Array], jax.Array]:
     """The drawn series and the prior's cumulative costs, [H, N], float32."""
-    drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1), jnp.float32) for name in env.drawn_names}
-    return drawn, jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32)
+    return series_of(episodes, env.drawn_names), jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32)
 
 
 class _Compiled(eqx.Module):
@@ -96,7 +85,7 @@ class _Compiled(eqx.Module):
     prior_costs: jax.Array
     """[H, N] the prior's cumulative costs on them."""
     check: Check | None
-    """CRL: the validation episodes."""
+    """The validation episodes, if the method bounds the expected cost."""
 
     @eqx.filter_jit
     def one_pass(
@@ -122,16 +111,16 @@ class _Compiled(eqx.Module):
         orders = jax.tree.map(lambda each: jnp.swapaxes(each, 0, 1), jax.vmap(order)(seeds))
         state, seen = jax.lax.scan(step, state, orders)
         if self.check is not None:
-            over_seeds = jax.vmap(self.learner.keep, in_axes=(0, None, None, None))
-            keep = jax.vmap(over_seeds, in_axes=(0, None, None, 0))
-            state = keep(state, self.env, self.check, certificates.contract)
+            over_seeds = jax.vmap(self.learner.finish_pass, in_axes=(0, None, None, None))
+            finish = jax.vmap(over_seeds, in_axes=(0, None, None, 0))
+            state = finish(state, self.env, self.check, certificates.contract)
         rewards, costs, broken, margins = seen
         each = (
             jnp.mean(rewards, axis=0),
             jnp.mean(costs, axis=0),
             jnp.mean(broken, axis=0),
             jnp.min(margins, axis=0),
-            jnp.broadcast_to(state.multipliers[..., None], broken.shape[1:]),
+            jnp.broadcast_to(self.learner.method.multipliers(state)[..., None], broken.shape[1:]),
         )
         # [trained settings, seeds, contracts] to [settings, seeds].
         shape = (-1, len(seeds))
@@ -149,14 +138,14 @@ class _Compiled(eqx.Module):
         self, state: State, chosen: Any, checked: Any, certificate: Any, judged: Any
     ) -> tuple[State, Any]:
         """One gradient step of one policy on the chosen episodes."""
-        drawn = {name: values[:, chosen] for name, values in self.drawn.items()}
         prior_costs = self.prior_costs[:, chosen]
         check = None if self.check is None else jax.tree.map(lambda leaf: leaf[:, checked], self.check)
+        batch = Batch(self.env, episodes_of(self.drawn, chosen), prior_costs, check)
         (_, outcome), slope = jax.value_and_grad(self.learner.loss, has_aux=True)(
-            state.policies, state.multipliers, self.env, drawn, prior_costs, certificate, check
+            state.policies, state.own, batch, certificate
         )
         broken, margins = jax.vmap(judge, in_axes=(0, None, None))(judged, outcome.costs, prior_costs)
         rewards, costs = (
             jnp.broadcast_to(x, broken.shape) for x in (outcome.reward, jnp.mean(outcome.costs[-1]))
         )
-        return self.learner.step(state, slope, outcome.excess), (rewards, costs, broken, margins)
+        return self.learner.step(state, slope, outcome.feedback), (rewards, costs, broken, margins)

@@ -1,7 +1,7 @@
 """Online training, the paper's protocol: play, fit a model to what was seen, improve in the model, play on.
 
 Every episode is played in the true system, through the guard if the method has one, and is audited in float64. After
-each block of episodes the model is fitted anew, and the policy follows the gradient of its value through the model,
+each block of episodes the model is fitted again, and the policy follows the gradient of its value through the model,
 with the guard inside, while the model's parameters stay as favourable as their confidence set allows. The model is
 fitted to disturbances, and not value-targeted as in the paper: `tether.learn.model` says why.
 """
@@ -20,8 +20,7 @@ from tether.certificates import Certificate
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.run import Run
-from tether.data.episodes import Episodes
-from tether.learn.learner import GUARDED, LEARNING, Check, Learner, State
+from tether.learn.learner import Batch, Check, Learner, State, Task, episodes_of, grid_of, series_of
 from tether.learn.model import Model, model_of
 from tether.learn.policy import NetworkPolicy
 from tether.learn.shares import Share, Shares
@@ -41,7 +40,7 @@ class Exploration(NamedTuple):
     margins: Any
     """[K, settings, seeds] its smallest bound minus cost, cost units."""
     multipliers: Any
-    """[K, settings, seeds] CRL's multiplier while it was played; 0 for the others."""
+    """[K, settings, seeds] weight of the cost in the loss while it was played: CRL's multiplier, 0 for the others."""
     played: Any
     """[K, settings, seeds] which of the data's episodes it was; the same for all settings."""
 
@@ -60,50 +59,38 @@ class Blocks:
     shares: Shares
 
     @classmethod
-    def of(
-        cls,
-        learner: Learner,
-        env: Env,
-        data: Episodes,
-        prior: Run,
-        contracts: list[Contract],
-        certificates: Any,
-        seeds: list[int],
-        validation: Episodes,
-    ) -> Blocks:
+    def of(cls, task: Task, contracts: list[Contract]) -> Blocks:
         """Every seed plays the data in an order of its own, and then in another one, until K episodes are played."""
+        learner, env, data, seeds = task.learner, task.env, task.data, task.seeds
         recipe = learner.recipe
         orders = []
         for seed in seeds:
             rng = np.random.default_rng([seed, 1])
             laps = [rng.permutation(len(data)) for _ in range(-(-recipe.episodes // len(data)))]
             orders.append(np.concatenate(laps)[: recipe.episodes])
-        precise = {name: np.swapaxes(data[name], 0, 1) for name in env.drawn_names}
-        drawn = {name: jnp.asarray(values, jnp.float32) for name, values in precise.items()}
+        drawn = series_of(data, env.drawn_names)
         log = play(env, env.prior, drawn, None, jnp.uint32(0), "transitions")
         model = model_of(env, drawn, log, recipe.episodes * data.horizon, recipe.optimism, recipe.failure)
         seen = {name: drawn[name] for name in env.visible}
-        checked = {
-            name: jnp.asarray(np.swapaxes(validation[name], 0, 1), jnp.float32)
-            for name in (env.visible if learner.method == "crl" else ())
-        }
+        checked = series_of(task.validation, env.visible if learner.method.bounds_cost else ())
         compiled = _Compiled(
             learner,
             env,
             model,
-            certificates,
+            task.certificates,
             seen,
             checked,
             jnp.asarray(seeds),
             jnp.asarray(np.array(orders)),
         )
-        settings = len(certificates.contract.lam)
-        return cls(compiled, precise, prior, contracts, Shares(settings, len(seeds)))
+        settings = len(task.certificates.contract.lam)
+        precise = {name: np.swapaxes(data[name], 0, 1) for name in env.drawn_names}
+        return cls(compiled, precise, task.prior, contracts, Shares(settings, len(seeds)))
 
     def start(self, policies: NetworkPolicy) -> State:
         """Untrained policies [trained settings, seeds, ...] that have seen nothing."""
         state, model = self.compiled.learner.start(policies), self.compiled.model
-        shape = state.multipliers.shape
+        shape = grid_of(policies)
         fit = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), model.start())
         return state._replace(fit=fit, slope=jnp.zeros((*shape, model.parameters)))
 
@@ -113,8 +100,8 @@ class Blocks:
         batch = learner.recipe.batch
         chosen = np.asarray(self.compiled.played[:, done * batch : (done + 1) * batch])
         rewards, costs, news = self._explore(state.policies, chosen)
-        record = self._record(rewards, costs, np.asarray(state.multipliers), chosen)
-        if learner.method in LEARNING and chosen.shape[1] == batch:
+        record = self._record(rewards, costs, np.asarray(learner.method.multipliers(state)), chosen)
+        if learner.method.learns and chosen.shape[1] == batch:
             news = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), news)
             state = self._improve(state, news, done)
         return state, record
@@ -133,7 +120,7 @@ class Blocks:
 
     def _explore(self, policies: NetworkPolicy, chosen: Any) -> tuple[Any, Any, Any]:
         """Play in the true system, in float64: rewards [trained settings, seeds, N], costs [..., H, N], the news."""
-        if self.compiled.learner.method == "prior":
+        if self.compiled.learner.method.plays_prior:
             costs = np.swapaxes(self.prior.costs[chosen], 1, 2)
             return self.prior.returns[chosen][None], costs[None], None
         with jax.enable_x64(True):
@@ -174,7 +161,7 @@ class _Compiled(eqx.Module):
     seen: dict[str, jax.Array]
     """The series that are seen before acting, [H, N], float32."""
     checked: dict[str, jax.Array]
-    """CRL: the same of the validation episodes."""
+    """The same of the validation episodes, if the method bounds the expected cost."""
     seeds: jax.Array
     played: jax.Array
     """[seeds, K] which episode is played when."""
@@ -182,12 +169,13 @@ class _Compiled(eqx.Module):
     @eqx.filter_jit
     def play(self, policies: Any, certificates: Any, drawn: dict[str, Any], chosen: Any) -> Any:
         """Play the episodes `chosen` [seeds, N] in the true system, in the precision of the arguments."""
+        method = self.learner.method
 
         def one(policy: NetworkPolicy, certificate: Certificate, chosen: Any) -> Any:
-            mine = {name: values[:, chosen] for name, values in drawn.items()}
-            guard = certificate if self.learner.method in GUARDED else None
+            mine = episodes_of(drawn, chosen)
+            guard = certificate if method.guarded else None
             played = play(self.env, policy, mine, guard, jnp.uint32(0), "transitions")
-            news = self.model.digest(mine, played) if self.learner.method in LEARNING else None
+            news = self.model.digest(mine, played) if method.learns else None
             return jnp.sum(played["rewards"], axis=0), played["costs"], news
 
         over_seeds = jax.vmap(one, in_axes=(0, None, 0))
@@ -210,44 +198,44 @@ class _Compiled(eqx.Module):
         learner, model = self.learner, self.model
         key = jax.random.fold_in(jax.random.key(seed), done)
         fit_key, choose_key, steps_key = jax.random.split(key, 3)
+        # Line 10 of Algorithm 2: the model and its confidence set.
         fit = model.learn(state.fit, news, fit_key)
         belief = model.believe(fit)
 
-        def loss(policy: NetworkPolicy, theta: Any, key: Any, candidate: Any, multiplier: Any) -> Any:
+        def loss(policy: NetworkPolicy, theta: Any, key: Any, candidate: Any, own: Any) -> Any:
             window_key, noise_key = jax.random.split(key)
-            batch = learner.recipe.batch
-            chosen = played[jax.random.randint(window_key, (batch,), 0, (done + 1) * batch)]
-            mine = {name: values[:, chosen] for name, values in self.seen.items()}
+            size = learner.recipe.batch
+            chosen = played[jax.random.randint(window_key, (size,), 0, (done + 1) * size)]
+            mine = episodes_of(self.seen, chosen)
             system, drawn = model.imagine(belief, theta, mine, noise_key, candidate)
             prior_costs, check = None, None
-            if learner.method == "crl":
+            if learner.method.bounds_cost:
                 prior_costs = self._prior_costs(system, drawn)
-                check = self._check(belief, jax.random.fold_in(key, 1), candidate, batch)[1]
-            return learner.loss(policy, multiplier, system, drawn, prior_costs, certificate, check)
+                check = self._check(belief, jax.random.fold_in(key, 1), candidate, size)[1]
+            return learner.loss(policy, own, Batch(system, drawn, prior_costs, check), certificate)
 
         def step(state: State, key: Any) -> tuple[State, None]:
+            # Line 4: the most favourable model of the set; line 5: a step towards the best policy for it.
             theta = model.optimistic(belief, state.slope)
             slopes, outcome = jax.grad(loss, argnums=(0, 1), has_aux=True)(
-                state.policies, theta, key, best, state.multipliers
+                state.policies, theta, key, best, state.own
             )
-            return learner.step(state, slopes[0], outcome.excess)._replace(slope=-slopes[1]), None
+            return learner.step(state, slopes[0], outcome.feedback)._replace(slope=-slopes[1]), None
 
         best = jnp.asarray(0)
         if model.candidates > 1:
             theta = model.optimistic(belief, state.slope)
-            values: Any = jax.vmap(
-                lambda each: -loss(state.policies, theta, choose_key, each, state.multipliers)[0]
-            )
+            values: Any = jax.vmap(lambda each: -loss(state.policies, theta, choose_key, each, state.own)[0])
             best = jnp.argmax(values(jnp.arange(model.candidates)))
         state = state._replace(fit=fit)
         state = jax.lax.scan(step, state, jax.random.split(steps_key, learner.recipe.steps))[0]
-        if learner.method == "crl":
+        if learner.method.bounds_cost:
             system, check = self._check(belief, choose_key, best, None)
-            state = learner.keep(state, system, check, certificate.contract)
+            state = learner.finish_pass(state, system, check, certificate.contract)
         return state
 
     def _check(self, belief: Any, key: Any, candidate: Any, batch: int | None) -> tuple[Any, Check]:
-        """CRL: the system as it is believed to be, and validation episodes in it: `batch` of them, or all.
+        """The system as it is believed to be, and validation episodes in it: `batch` of them, or all.
 
         Without optimism, which is for the reward and would make light of the cost.
         """
@@ -257,7 +245,7 @@ class _Compiled(eqx.Module):
         if batch is not None:
             count = next(iter(mine.values())).shape[1]
             chosen = jax.random.randint(window_key, (min(batch, count),), 0, count)
-            mine = {name: values[:, chosen] for name, values in mine.items()}
+            mine = episodes_of(mine, chosen)
         system, drawn = self.model.imagine(belief, theta, mine, noise_key, candidate)
         return system, Check(drawn, self._prior_costs(system, drawn))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tether.core.extras import missing
 from tether.learn.train import History
 
 
@@ -24,9 +25,7 @@ class TensorBoard:
         try:
             from tensorboardX import SummaryWriter
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "writing for TensorBoard needs tensorboardX: pip install 'tether-rl[tensorboard]'"
-            ) from error
+            raise missing("writing for TensorBoard", error) from None
         self._writer = SummaryWriter(str(folder))
         self._name = name
         self._settings = settings

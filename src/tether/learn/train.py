@@ -8,13 +8,10 @@ gradient of the reward through all of it (`tether.learn.learner`).
 
 from __future__ import annotations
 
-import json
-import math
-import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +20,11 @@ import numpy as np
 from tether.certificates import Certificate
 from tether.core import validate
 from tether.core.audit import audit
-from tether.core.files import complete_file
 from tether.core.run import Run
 from tether.data.episodes import Episodes
-from tether.learn.learner import GUARDED, LEARNING, Method, Recipe, State, learner_of
+from tether.learn import checkpoint as checkpoints
+from tether.learn.learner import Method, Mode, Recipe, State, Task, learner_of
+from tether.learn.methods import method_of
 from tether.learn.offline import History, Passes
 from tether.learn.online import Blocks, Exploration
 from tether.learn.policy import NetworkPolicy
@@ -35,10 +33,9 @@ from tether.simulate.trees import register
 from tether.systems.base import Env
 
 __all__ = [
-    "GUARDED", "Exploration", "History", "Method", "Mode", "Recipe", "Score", "Training", "evaluate", "regrets", "train"
+    "Exploration", "History", "Method", "Mode", "Recipe", "Score", "Training", "evaluate", "regrets", "train"
 ]  # fmt: skip
 
-Mode = Literal["offline", "online"]
 register(NetworkPolicy)
 
 
@@ -84,7 +81,7 @@ class Score:
 
 
 def train(
-    method: Method,
+    method: str | Method,
     env: Env,
     data: Episodes,
     certificate: Certificate,
@@ -101,10 +98,11 @@ def train(
     """Train a method for every (lam, b) and every seed, all in one compiled program.
 
     Args:
-        method: `acrl` plays and is trained through the guard and sees its memory. `rl` knows no guard and no cost;
-            `crl` bounds the expected cost, E[J_H - (1 + lam) J_H(prior)] <= H b, by an augmented Lagrangian. `rl+acd`
-            is `rl`, and `random+acd` an untrained network, with the guard at play time only. `rl` knows neither lam nor
-            b: it is trained once, and judged by all of them.
+        method: A name, or a `Method` (`tether.learn.methods` has ours). `acrl` plays and is trained through the guard
+            and sees its memory. `rl` knows no guard and no cost; `crl` bounds the expected cost, E[J_H - (1 + lam)
+            J_H(prior)] <= H b, by an augmented Lagrangian. `rl+acd` is `rl`, and `random+acd` an untrained network,
+            with the guard at play time only. `rl` knows neither lam nor b: it is trained once, and judged by all of
+            them.
         env: The system.
         data: The training episodes.
         certificate: The contract, the knowledge and the rule; its lam and b are replaced by those of the grid.
@@ -130,62 +128,78 @@ def train(
         >>> training.history.violations.max()
         np.float32(0.0)
     """
-    validate.choice("method", method, get_args(Method))
-    validate.choice("mode", mode, get_args(Mode))
-    recipe = recipe or Recipe()
+    # Above 60 lines for its arguments' documentation; the work is in what it calls.
+    method, recipe = method_of(method), recipe or Recipe()
+    validation = data if validation is None else validation
     settings = _grid(certificate, lams, bs)
     seeds = [validate.count("seed", seed, minimum=0) for seed in seeds]
-    env.check(data)
-    if certificate.contract.horizon != data.horizon:
-        raise ValueError(
-            f"the certificate is for a horizon of {certificate.contract.horizon} rounds, the data has {data.horizon}"
-        )
-    if not seeds:
-        raise ValueError("seeds must name at least one seed, got none")
-    if (0.0, 0.0) in settings and method == "acrl":
-        raise ValueError(
-            "lam = 0 and b = 0 leave no freedom: the guarded policy is the prior, there is nothing to learn"
-        )
+    for episodes in (data, validation):
+        env.check(episodes)
     recipe = replace(recipe, batch=min(recipe.batch, len(data)))
-    if mode == "online" and recipe.episodes < recipe.batch:
-        raise ValueError(
-            f"online training needs at least one block of {recipe.batch} episodes, got episodes={recipe.episodes}"
-        )
-
-    validation = data if validation is None else validation
-    env.check(validation)
+    _check_request(method, data.horizon, certificate, mode, settings, seeds, recipe)
     loop, state, total = _prepare(method, env, data, validation, certificate, mode, settings, seeds, recipe)
     records: list[Any] = []
-    identity = _identity(method, mode, settings, seeds, recipe, certificate, [data, validation])
+    identity = checkpoints.identity_of(
+        method.name, mode, settings, seeds, recipe, certificate, [data, validation]
+    )
     if checkpoint is not None and Path(checkpoint).exists():
-        state, records = _load(
-            Path(checkpoint), state, identity, History if mode == "offline" else Exploration
-        )
+        kind = History if mode == "offline" else Exploration
+        state, records = checkpoints.load(Path(checkpoint), state, identity, kind)
     for done in range(len(records), total):
         state, record = loop.advance(state, done)
+        _check_finite(state, record, f"{'pass' if mode == 'offline' else 'block'} {done + 1}", recipe)
         records.append(record)
-        if not np.all(np.isfinite(record.rewards)):
-            raise FloatingPointError(
-                f"the reward became {record.rewards.min()} in {'pass' if mode == 'offline' else 'block'} {done + 1}; "
-                f"a smaller learning rate than {recipe.learning_rate:g} may help"
-            )
-        # Behind a guard nobody would notice: what is not a number is replaced by the prior's action.
-        if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(state.policies)):
-            raise FloatingPointError(
-                f"weights are not finite after {'pass' if mode == 'offline' else 'block'} {done + 1}; "
-                f"a smaller learning rate than {recipe.learning_rate:g} may help"
-            )
         if checkpoint is not None:
-            _save(Path(checkpoint), state, records, identity)
+            checkpoints.save(Path(checkpoint), state, records, identity)
         report(done + 1, _history(records, len(settings), len(seeds)))
-    final = state.policies if state.kept is None else state.kept.policies
-    policies = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(settings), *leaf.shape[1:])), final)
+    policies = jax.tree.map(
+        lambda leaf: np.broadcast_to(leaf, (len(settings), *leaf.shape[1:])), method.result(state)
+    )
     exploration = None
     if mode == "online":
         exploration = Exploration(*(np.concatenate(values) for values in zip(*records, strict=True)))
     return Training(
         method, settings, seeds, policies, _history(records, len(settings), len(seeds)), exploration
     )
+
+
+def _check_request(
+    method: Method,
+    horizon: int,
+    certificate: Certificate,
+    mode: Mode,
+    settings: list[tuple[float, float]],
+    seeds: list[int],
+    recipe: Recipe,
+) -> None:
+    """Refuse what cannot be trained, before any work."""
+    validate.choice("mode", mode, get_args(Mode))
+    if certificate.contract.horizon != horizon:
+        raise ValueError(
+            f"the certificate is for a horizon of {certificate.contract.horizon} rounds, the data has {horizon}"
+        )
+    if not seeds:
+        raise ValueError("seeds must name at least one seed, got none")
+    if (0.0, 0.0) in settings and method.sees_memory:
+        raise ValueError(
+            "lam = 0 and b = 0 leave no freedom: the guarded policy is the prior, there is nothing to learn"
+        )
+    if mode == "online" and recipe.episodes < recipe.batch:
+        raise ValueError(
+            f"online training needs at least one block of {recipe.batch} episodes, got episodes={recipe.episodes}"
+        )
+
+
+def _check_finite(state: State, record: Any, place: str, recipe: Recipe) -> None:
+    """Refuse to go on with rewards or weights that are not finite.
+
+    Behind a guard nobody would notice bad weights: an action that is not a number is replaced by the prior's.
+    """
+    remedy = f"a smaller learning rate than {recipe.learning_rate:g} may help"
+    if not np.all(np.isfinite(record.rewards)):
+        raise FloatingPointError(f"the reward became {record.rewards.min()} in {place}; {remedy}")
+    if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(state.policies)):
+        raise FloatingPointError(f"weights are not finite after {place}; {remedy}")
 
 
 def regrets(training: Training, env: Env, data: Episodes, reference: Training) -> Any:
@@ -203,8 +217,8 @@ def regrets(training: Training, env: Env, data: Episodes, reference: Training) -
     missing = sorted(set(training.seeds) - set(reference.seeds))
     if missing:
         raise ValueError(f"the reference has no policies for the seeds {missing}; it has {reference.seeds}")
-    if reference.method in GUARDED:
-        raise ValueError(f"the reference must play unguarded, as rl does, got {reference.method!r}")
+    if reference.method.guarded:
+        raise ValueError(f"the reference must play unguarded, as rl does, got {reference.method.name!r}")
     best = [
         rollout(env, reference.policy(*reference.settings[0], seed), data, record="outcomes").returns
         for seed in training.seeds
@@ -228,8 +242,8 @@ def evaluate(training: Training, env: Env, episodes: Episodes, certificate: Cert
         each = _with(certificate, lam, b)
         for seed in training.seeds:
             run = prior
-            if training.method != "prior":
-                guard = each if training.method in GUARDED else None
+            if not training.method.plays_prior:
+                guard = each if training.method.guarded else None
                 run = rollout(env, training.policy(lam, b, seed), episodes, guard, record="outcomes")
             verdict = audit(run, prior, each.contract)
             scores.append(
@@ -260,21 +274,22 @@ def _prepare(
 ) -> tuple[Passes | Blocks, State, int]:
     """The loop of a mode, the state it starts from, and how often it is to advance."""
     prior = rollout(env, env.prior, data)
-    # What knows nothing of the contract, neither to learn nor to play, is trained once for all settings.
-    once = method in ("prior", "rl") or (mode == "offline" and method in ("rl+acd", "random+acd"))
+    once = method.trained_once(mode)
     certificates = [_with(certificate, lam, b) for lam, b in settings]
-    trained = _stack(certificates[:1] if once else certificates)
-    policies = _fresh(
-        env, prior, 1 if once else len(settings), seeds, recipe, certificate if method == "acrl" else None
-    )
     contracts = [each.contract for each in certificates]
+    guide = certificate if method.sees_memory else None
+    policies = _fresh(env, prior, 1 if once else len(settings), seeds, recipe, guide)
+    trained = _stack(certificates[:1] if once else certificates)
+    updates = {
+        "offline": recipe.passes * (len(data) // recipe.batch),
+        "online": recipe.episodes // recipe.batch * recipe.steps,
+    }
+    learner = learner_of(method, recipe, updates[mode])
+    task = Task(learner, env, data, prior, trained, seeds, validation)
     if mode == "offline":
         judged = jax.tree.map(lambda leaf: leaf[None] if once else leaf[:, None], _stack(contracts))
-        learner = learner_of(method, recipe, recipe.passes * (len(data) // recipe.batch))
-        passes = Passes.of(learner, env, data, prior, trained, judged, seeds, validation)
-        return passes, learner.start(policies), recipe.passes if method in LEARNING else 0
-    learner = learner_of(method, recipe, recipe.episodes // recipe.batch * recipe.steps)
-    blocks = Blocks.of(learner, env, data, prior, contracts, trained, seeds, validation)
+        return Passes.of(task, judged), learner.start(policies), recipe.passes if method.learns else 0
+    blocks = Blocks.of(task, contracts)
     return blocks, blocks.start(policies), -(-recipe.episodes // recipe.batch)
 
 
@@ -348,47 +363,3 @@ def _history(records: list[Any], settings: int, seeds: int) -> History:
             for block in records
         ]
     return History(*(np.stack(values) for values in zip(*records, strict=True)))
-
-
-def _identity(
-    method: str, mode: str, settings: Any, seeds: Any, recipe: Recipe, certificate: Any, data: list[Episodes]
-) -> str:
-    """What must be the same for a checkpoint to fit."""
-    sums = [
-        {"episodes": len(each)} | {name: math.fsum(np.ravel(each[name])) for name in each.names}
-        for each in data
-    ]
-    return json.dumps([method, mode, settings, seeds, asdict(recipe), certificate.to_dict(), sums])
-
-
-def _save(file: Path, state: State, records: Sequence[Any], identity: str) -> None:
-    stored: dict[str, Any] = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-    for i, record in enumerate(records):
-        stored |= {f"record_{i}_{name}": values for name, values in record._asdict().items()}
-    with complete_file(file) as draft, draft.open("wb") as handle:
-        np.savez(handle, identity=np.array(identity), records=np.array(len(records)), **stored)
-
-
-def _load(file: Path, state: State, identity: str, kind: Any) -> tuple[State, list[Any]]:
-    leaves, structure = jax.tree.flatten(state)
-    try:
-        with np.load(file) as stored:
-            if str(stored["identity"]) != identity:
-                raise _AnotherTraining
-            restored = [jnp.asarray(stored[f"leaf_{i}"]) for i in range(len(leaves))]
-            records = [
-                kind(*(stored[f"record_{i}_{name}"] for name in kind._fields))
-                for i in range(int(stored["records"]))
-            ]
-    except _AnotherTraining:
-        raise ValueError(
-            f"{file} is the checkpoint of another training (method, mode, grid, seeds, recipe or data differ); "
-            "name another file, or remove it"
-        ) from None
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file} is not a checkpoint of a training: {error!r}") from error
-    return jax.tree.unflatten(structure, restored), records
-
-
-class _AnotherTraining(Exception):
-    """The checkpoint is sound but not of this training."""

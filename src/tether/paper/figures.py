@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import matplotlib.lines
+import matplotlib.ticker
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -21,35 +22,47 @@ from tether.core.drawing import (
     new_figure,
     styled,
 )
+from tether.learn.methods import method_of
 
 if TYPE_CHECKING:
     from tether.assure.safe_sets import SafeSets
 
-METHODS = {
-    "prior": ("prior", GREY, "--"),
-    "random+acd": ("Random+ACD", GREEN, "-"),
-    "rl": ("RL", RED, "-"),
-    "rl+acd": ("RL+ACD", SKY, "-"),
-    "crl": ("CRL", PURPLE, "-"),
-    "acrl": ("ACRL", BLUE, "-"),
-}
-"""Name, colour and line of each method."""
+COLORS = {"prior": GREY, "random+acd": GREEN, "rl": RED, "rl+acd": SKY, "crl": PURPLE, "acrl": BLUE}
+"""Of each method."""
 
 
 @styled
 def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
-    """The safe sets of several certificates side by side."""
-    figure, axes = new_figure(4.2 * len(pictures), 3.4, columns=len(pictures), sharey=True)
-    for axis, each in zip(axes[0], pictures, strict=True):
+    """The safe sets of several certificates side by side; a row for each entry of the action."""
+    entries = int(np.prod(pictures[0].played.shape[1:]))
+    figure, axes = new_figure(
+        4.2 * len(pictures),
+        0.6 + 2.8 * entries,
+        columns=len(pictures),
+        rows=entries,
+        sharey="row",
+        sharex=True,
+    )
+    for column, each in enumerate(pictures):
         rounds = np.arange(1, len(each.played) + 1)
-        axis.fill_between(
-            rounds, each.low, each.high, step="mid", color=GREEN, alpha=0.25, label="safe", lw=0
-        )
-        axis.step(rounds, each.prior, where="mid", color=GREY, linestyle="--", label="prior")
-        axis.plot(rounds, each.wish, "x", color=RED, markersize=4, label="proposed")
-        axis.plot(rounds, each.played, "o", color=BLUE, markersize=3.5, label="played")
-        axis.set(title=each.name, xlabel="round", xlim=(0.5, len(rounds) + 0.5))
-    axes[0, 0].set_ylabel("action, energy units")
+        low, high, prior, wish, played = (np.reshape(values, (len(rounds), entries)).T for values in each[1:])
+        for i in range(entries):
+            axis = axes[i, column]
+            axis.fill_between(
+                rounds, low[i], high[i], step="mid", color=GREEN, alpha=0.25, label="safe", lw=0
+            )
+            axis.step(rounds, prior[i], where="mid", color=GREY, linestyle="--", label="prior")
+            axis.plot(rounds, wish[i], "x", color=RED, markersize=4, label="proposed")
+            axis.plot(rounds, played[i], "o", color=BLUE, markersize=3.5, label="played")
+            axis.set(xlim=(0.5, len(rounds) + 0.5))
+        axes[0, column].set_title(each.name)
+        axes[-1, column].set_xlabel("round")
+    # What is safe may reach far above all that anybody plays.
+    shown = [np.reshape(values, (-1, entries)) for each in pictures for values in each[3:]]
+    for i in range(entries):
+        top = 1.2 * max(float(values[:, i].max()) for values in shown)
+        axes[i, 0].set_ylim(top=min(top, axes[i, 0].get_ylim()[1]))
+        axes[i, 0].set_ylabel("action" if entries == 1 else f"action, entry {i + 1}")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=4, loc="outside lower center")
     figure.suptitle(title)
@@ -74,7 +87,7 @@ def guard_figure(results: dict[str, Any]) -> Figure:
     """What the guard does to a greedy and a random learner: cost against its bound, over the rounds."""
     study = results["guard"]
     curves = {(each["learner"], each["guard"]): each for each in study["curves"]}
-    figure, axes = new_figure(9.0, 3.8, columns=2)
+    figure, axes = new_figure(9.0, 4.3, columns=2)
     left, right = axes[0]
     rule = study["curves"][-1]["guard"]
     rounds = np.arange(1, len(study["bound"]["median"]) + 1)
@@ -106,7 +119,7 @@ def guard_figure(results: dict[str, Any]) -> Figure:
     for axis, scale in ((left, "linear" if free else "log"), (right, "log")):
         axis.set_yscale(scale)
         axis.set_xlabel("round h")
-        axis.legend(loc="best", fontsize=8)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8)
     learners = (
         f"lam = {study['lam']:g}, b = {study['b']:g}; learners that learn nothing, guard with rule {rule}"
     )
@@ -151,7 +164,7 @@ def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | No
     figure, axes = new_figure(
         max(6.6, 1.3 + 3.9 * len(grid["bs"])), 3.2, columns=len(grid["bs"]), sharey=True
     )
-    drawn = False
+    drawn, lowest = False, 0.0
     for axis, b in zip(axes[0], grid["bs"], strict=True):
         for method in grid["methods"]:
             if field == "regret" and method == "rl":
@@ -159,13 +172,14 @@ def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | No
             found = [(lam, _values(results, field, method, lam, b)) for lam in grid["lams"]]
             points = [(lam, values) for lam, values in found if values]
             if points:
-                drawn = True
+                drawn, lowest = True, min(lowest, *(min(values) for _, values in points))
                 _draw_seeds(axis, [lam for lam, _ in points], [values for _, values in points], method, "o")
         axis.set_title(f"b = {b:g}", loc="left")
         axis.set_xlabel("lam")
         axis.set_xticks(grid["lams"])
-        axis.set_ylim(bottom=0.0)
     axes[0, 0].set_ylabel(label)
+    if lowest >= 0.0:
+        axes[0, 0].set_ylim(bottom=0.0)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     _name(figure, results, label, _how(results, _after(results)))
     return figure if drawn else None
@@ -194,13 +208,16 @@ def _costs(results: dict[str, Any]) -> Figure:
                     axis.plot(
                         [min(values), max(values)],
                         [at, at],
-                        color=METHODS[method][1],
+                        color=COLORS[method],
                         alpha=0.35,
                         linewidth=5,
                     )
-                    axis.plot(np.mean(values), at, ("o", "s")[j], color=METHODS[method][1])
+                    axis.plot(np.mean(values), at, ("o", "s")[j], color=COLORS[method])
         axis.set_xscale("log")
-        axis.set_yticks(range(len(grid["methods"])), [METHODS[method][0] for method in grid["methods"]])
+        axis.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("")
+        axis.set_yticks(range(len(grid["methods"])), [method_of(method).title for method in grid["methods"]])
         axis.invert_yaxis()
         axis.set_xlabel(f"{title} of an episode")
     handles = [
@@ -219,7 +236,7 @@ def _costs(results: dict[str, Any]) -> Figure:
 def _rules(results: dict[str, Any]) -> Figure | None:
     """The reward of each guarded method under each rule of the guard."""
     grid = results["grid"]
-    methods = [method for method in ("random+acd", "rl+acd", "acrl") if method in grid["methods"]]
+    methods = [method for method in grid["methods"] if method_of(method).guarded]
     if not methods or len(grid["rules"]) < 2:
         return None
     figure, axes = new_figure(3.2 * len(methods), 3.2, columns=len(methods))
@@ -244,10 +261,11 @@ def _rules(results: dict[str, Any]) -> Figure | None:
                 axis.plot(
                     lams, [np.mean(v) for _, v in points], f"{marker}-", color=color, label=rule, markersize=4
                 )
-        axis.set_title(METHODS[method][0], loc="left")
+        axis.set_title(method_of(method).title, loc="left")
         axis.set_xlabel("lam")
-        axis.legend(loc="best", fontsize=8)
     axes[0, 0].set_ylabel("mean reward of an episode")
+    handles = {line.get_label(): line for axis in axes[0] for line in axis.lines}
+    figure.legend(handles=handles.values(), loc="outside lower center", ncols=len(handles), fontsize=8)
     mode = grid["modes"][0]
     _name(figure, results, f"the rules of the guard, b = {grid['bs'][0]:g}", _how(results, mode, "each rule"))
     return figure
@@ -255,11 +273,12 @@ def _rules(results: dict[str, Any]) -> Figure | None:
 
 def _draw_seeds(axis: Any, x: Any, values: Any, method: str, marker: str = "") -> None:
     """The mean of values [points, seeds] and the band of their range."""
-    name, color, line = METHODS[method]
+    named, color = method_of(method), COLORS[method]
+    line = f"{marker}{'--' if named.plays_prior else '-'}"
     axis.fill_between(
         x, [min(each) for each in values], [max(each) for each in values], color=color, alpha=0.2, linewidth=0
     )
-    axis.plot(x, [np.mean(each) for each in values], f"{marker}{line}", color=color, label=name, markersize=4)
+    axis.plot(x, [np.mean(each) for each in values], line, color=color, label=named.title, markersize=4)
 
 
 def _values(
@@ -307,5 +326,4 @@ def _how(results: dict[str, Any], mode: str, rule: str | None = None) -> str:
 
 def _name(figure: Figure, results: dict[str, Any], what: str, how: str) -> None:
     """The title of a figure of a run: system and what is shown; below it data, and how it came to be."""
-    system = {"carbon": "Carbon-aware scheduling", "inference": "Sustainable inference"}[results["system"]]
-    figure.suptitle(f"{system}: {what}\n{results['data']['origin']}, {how}", x=0.01, ha="left")
+    figure.suptitle(f"{results['title']}: {what}\n{results['data']['origin']}, {how}", x=0.01, ha="left")

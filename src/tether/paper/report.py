@@ -14,9 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tether.core.files import complete_file
-from tether.paper.claims import claims_table, write_claims
-from tether.paper.comparison import averages, compare
+from tether.learn.methods import METHODS
 from tether.paper.results import find_results
+from tether.paper.studies.claims import claims_table, write_claims
+from tether.paper.studies.comparison import averages, compare
+
+SCRIPTS = ("base.js", "charts.js", "words.js", "player.js", "page.js")
+"""The parts of the page's script, in the order in which they build on each other."""
 
 
 def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None = None) -> Path:
@@ -37,9 +41,11 @@ def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None =
     found = find_results(root)
     page = root / "report.html"
     with complete_file(page) as draft:
-        draft.write_text(render(list(found.studies.values()), found.sections), encoding="utf-8")
+        draft.write_text(
+            render(list(found.studies.values()), found.sections, found.evidence), encoding="utf-8"
+        )
     if claims is not None:
-        write_claims(claims, list(found.studies.values()))
+        write_claims(claims, list(found.studies.values()), found.evidence)
     for file, results in found.studies.items() if draw else ():
         for name, figure in figures.paper_figures(results).items():
             for suffix in (".png", ".svg"):
@@ -47,19 +53,27 @@ def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None =
     return page
 
 
-def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]] = ()) -> str:
+def render(
+    studies: Sequence[dict[str, Any]],
+    sections: Sequence[dict[str, Any]] = (),
+    evidence: Sequence[dict[str, Any]] = (),
+) -> str:
     """The page as text: markup, style, script and data in one.
 
     Args:
         studies: Contents of `results.json`.
         sections: Further tables (see `find_results`).
+        evidence: What other studies found about differences from the paper.
     """
     parts = resources.files("tether.paper") / "page"
     content = json.dumps(
         {
             "results": list(studies),
+            "methods": [
+                {"name": each.name, "title": each.title, "guarded": each.guarded} for each in METHODS
+            ],
             "averages": [averages(study) for study in studies],
-            "claims": claims_table(studies),
+            "claims": claims_table(studies, evidence),
             "comparison": compare(studies),
             "sections": list(sections),
         },
@@ -70,7 +84,7 @@ def render(studies: Sequence[dict[str, Any]], sections: Sequence[dict[str, Any]]
     page = (parts / "page.html").read_text(encoding="utf-8")
     for mark, text in (
         ("/*{css}*/", (parts / "page.css").read_text(encoding="utf-8")),
-        ("/*{js}*/", (parts / "page.js").read_text(encoding="utf-8")),
+        ("/*{js}*/", "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)),
         ("{data}", data),
     ):
         before, found, after = page.partition(mark)

@@ -39,7 +39,7 @@ def rollout(
     """Play every episode with `policy`, through the guard if there is a certificate.
 
     One compiled scan over the rounds, batched over the episodes. Another policy of the same structure (an
-    `equinox.Module` with other weights), another (lam, b) or other episodes of the same shape compile nothing anew.
+    `equinox.Module` with other weights), another (lam, b) or other episodes of the same shape compile nothing new.
 
     Args:
         env: The system.
@@ -67,16 +67,8 @@ def rollout(
         0.0
     """
     env.check(episodes)
-    if not callable(policy):
-        raise TypeError(f"policy must be callable as policy(observation, key) -> action, got {policy!r}")
-    if certificate is not None and certificate.contract.horizon != episodes.horizon:
-        raise ValueError(
-            f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
-            f"the episodes have {episodes.horizon}"
-        )
+    _check_player(policy, certificate, episodes.horizon)
     seed = validate.count("seed", seed, minimum=0)
-    if certificate is None and (getattr(policy, "uses_memory", False) or getattr(policy, "inside", False)):
-        raise ValueError("this policy reads the guard's memory; play it with a certificate")
     validate.choice("precision", precision, get_args(Precision))
     validate.choice("record", record, get_args(Record))
     with jax.enable_x64(precision == "float64"):
@@ -93,6 +85,19 @@ def rollout(
         # A breach lasts until the end, so that the rounds without one are those before it.
         recorded["uncertified_from"] = 1 + np.sum(~breached, axis=1)
     return Run(**recorded)
+
+
+def _check_player(policy: Policy, certificate: Certificate | None, horizon: int) -> None:
+    """Refuse a policy and a certificate that cannot play episodes of this horizon together."""
+    if not callable(policy):
+        raise TypeError(f"policy must be callable as policy(observation, key) -> action, got {policy!r}")
+    if certificate is not None and certificate.contract.horizon != horizon:
+        raise ValueError(
+            f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
+            f"the episodes have {horizon}"
+        )
+    if certificate is None and (getattr(policy, "uses_memory", False) or getattr(policy, "inside", False)):
+        raise ValueError("this policy reads the guard's memory; play it with a certificate")
 
 
 @eqx.filter_jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -39,6 +39,21 @@ class Step(NamedTuple):
     """Scalar."""
     cost: Any
     """Scalar, at least the environment's `cost_floor`."""
+
+
+class Played(NamedTuple):
+    """One round as `play` played it."""
+
+    round: int
+    """Counted from 1."""
+    state: Any
+    """Before the round."""
+    drawn: dict[str, Any]
+    """The series of the round."""
+    action: Any
+    """What was played."""
+    step: Step
+    """What came of it."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +148,17 @@ class Env(ABC):
         """
         return {}
 
+    def action_range(self) -> tuple[Any, Any]:
+        """Finite (low, high) of the actions to try, [*action_shape] each: of `search_ranges`, else `low` and `high`."""
+        ends = self.search_ranges().get("action", (self.low, self.high))
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), self.action_shape) for end in ends)
+        if not np.all(np.isfinite(low) & np.isfinite(high)):
+            raise ValueError(
+                f"the actions of {type(self).__name__} have no finite range, {low!s} to {high!s}: write one for "
+                f'"action" in {type(self).__name__}.search_ranges'
+            )
+        return low, high
+
     def evidence(self, state: Any, drawn: Mapping[str, Any], action: Any, step: Step) -> Evidence | None:  # noqa: ARG002
         """What an observer of the round learns about the hidden series afterwards; None if the system does not say.
 
@@ -168,12 +194,14 @@ class Env(ABC):
     def shown(self, observation: Any) -> tuple[Any, dict[str, Any]]:
         """The state and the visible series of a round, as far as an observation [o] shows them by their names.
 
-        An entry `x_1`, `x_2`, ... is one of a vector x. A part of the state that is not shown is as in `initial`.
+        An entry `x_1`, `x_2`, ... is one of a vector x, unless state or series have that name themselves. A part of
+        the state that is not shown is as in `initial`.
         """
         entries: dict[str, Any] = {}
+        known = {*self.initial()._fields, *self.series}
         for i, name in enumerate(self.observation_names):
             stem, _, number = name.rpartition("_")
-            if number.isdigit():
+            if number.isdigit() and name not in known:
                 entries.setdefault(stem, []).append(observation[i])
             else:
                 entries[name] = observation[i]
@@ -206,3 +234,24 @@ class Env(ABC):
                     f"{name} must be between {lowest:g} and {highest:g} for the constants of "
                     f"{type(self).__name__} to hold; at (episode, round) {place} it is {values[place]:g}"
                 )
+
+
+def play(
+    env: Env, series: Mapping[str, Any], act: Callable[[int, Any, dict[str, Any]], Any]
+) -> Iterator[Played]:
+    """Play one episode round by round in NumPy: the one loop over `Env.step` that is not compiled.
+
+    `tether.simulate.eager` plays policies and guards with it.
+
+    Args:
+        env: The system.
+        series: What was drawn, [H, ...] by name; `env.series` at least.
+        act: `act(h, state, drawn)` is what is played in round h, counted from 1.
+    """
+    state = env.initial()
+    for h in range(len(series[env.series[0]])):
+        drawn = {name: np.asarray(values[h]) for name, values in series.items()}
+        action = act(h + 1, state, drawn)
+        step = env.step(state, drawn, action)
+        yield Played(h + 1, state, drawn, action, step)
+        state = step.state

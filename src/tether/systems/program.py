@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tether.systems.base import Env
+from tether.core.extras import missing
+from tether.systems.base import Env, play
 
 Floats = NDArray[np.float64]
 
@@ -33,8 +34,8 @@ def require_cvxpy() -> Any:
     """cvxpy, or an error that says how to get it."""
     try:
         import cvxpy
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("the hindsight limit needs cvxpy: pip install 'tether-rl[limit]'") from None
+    except ModuleNotFoundError as error:
+        raise missing("the hindsight limit", error) from None
     return cvxpy
 
 
@@ -48,16 +49,14 @@ def optimum(problem_and_actions: tuple[Any, Any]) -> tuple[float, Floats]:
         problem.solve(solver=cp.CLARABEL)
     if problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         return np.nan, np.full(actions.shape, np.nan)
-    return float(problem.value), np.clip(actions.value, 0.0, None)
+    return float(problem.value), np.asarray(actions.value)
 
 
 def replay(env: Env, drawn: Mapping[str, Floats], actions: Floats) -> tuple[Floats, Floats]:
     """[H] costs and rewards of the actions in the system itself."""
-    state, costs, rewards = env.initial(), np.empty(len(actions)), np.empty(len(actions))
-    for h, action in enumerate(actions):
-        now = {name: np.asarray(values[h]) for name, values in drawn.items()}
-        state, rewards[h], costs[h] = env.step(state, now, np.clip(action, env.low, env.high))
-    return costs, rewards
+    inside = np.clip(actions, env.low, env.high)
+    steps = [each.step for each in play(env, drawn, lambda h, _state, _drawn: inside[h - 1])]
+    return np.array([float(step.cost) for step in steps]), np.array([float(step.reward) for step in steps])
 
 
 def kept(env: Env, drawn: Mapping[str, Floats], actions: Floats, bounds: Floats) -> float:

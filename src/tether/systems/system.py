@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tether.core.monitor import Monitor
 from tether.data.episodes import Episodes
 from tether.systems.base import Env
 from tether.systems.program import Program
+
+NO_NUMBER = 1e30
+"""In a hostile script, which must be finite, stands for a proposal that is not a number; see `System.traps`."""
 
 
 class Draw(Protocol):
@@ -40,6 +44,26 @@ class Reader:
     """Which series are real, in words, for reports."""
     help: str
     """What the folder must hold, in a few words."""
+    source: str = "folder"
+    """What results.json calls the data; `authors` for the data of the paper."""
+    recognises: Callable[[Path], bool] | None = None
+    """Whether a folder looks like one, for `tether data describe`."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """How to make episodes from hourly series, for `tether data build`."""
+
+    series: Mapping[str, str]
+    """The series that it needs, by name, and what each of them is."""
+    build: Callable[..., Episodes]
+    """(series by name, seed, how=..., **windows): see `tether.data.periods.align` for `how` and
+    `tether.data.windows.cut_windows` for the rest ..."""
+    build_splits: Callable[..., dict[str, Episodes]]
+    """... (series by name, seed, borders, how=..., **windows): the same in sets that share no hour, see
+    `tether.data.periods.split`."""
+    help: str
+    """What it does with them, in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +86,10 @@ class Defaults:
     """Synthetic episodes to train on in a full evaluation."""
     paper_passes: int = 60
     """Passes over them in a full evaluation with the recipe `paper`."""
+    random_high: float | None = None
+    """Largest action that a random learner proposes; that of `Env.action_range` if None."""
+    planning_rate: float | None = None
+    """Of the optimiser of `tether.learn.mpc`, action units; a twentieth of `Env.action_range` if None."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +99,21 @@ class Drift:
     what: str
     """In words."""
     series: str | None
-    """The hidden series that falls below its claimed minimum; None if it is the cost that grows."""
+    """The hidden series that falls below its claimed minimum; None if it is the cost that grows, which is for systems
+    whose state after a round tells what it cost."""
     offset: Callable[[Any], float] = lambda env: 0.0  # noqa: ARG005
     """What to add to the series before a share of it is taken: a noise is a share of its mean and itself."""
+
+
+class SafeSetGoal(NamedTuple):
+    """What `tether bench sets` measures: how much of the largest safe set a structured certificate allows."""
+
+    lam: float
+    """Of the contract."""
+    b: float
+    """Of the contract."""
+    share: float
+    """Of the largest deviation, which should be allowed on average and in all but 1 % of the rounds."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +142,33 @@ class System:
     """Synthetic episodes."""
     reader: Reader | None = None
     """Real data, if there is any."""
+    builder: Builder | None = None
+    """Episodes from series of your own, if they can be made."""
     program: Callable[[Any, int], Program] | None = None
     """(env, horizon): the convex hindsight program; a generic nonlinear one is used where there is none."""
     variants: Mapping[str, Callable[[], Env]] = field(default_factory=dict)
     """Plants with other parameters that stress its bounds, for `tether attack`, by what is special about them."""
     traps: Callable[[Any, dict[str, Any], np.random.Generator], None] | None = None
-    """(env, series, rng): sets traps in hostile draws [N, H], in place, where nature can do worse than extremes."""
+    """(env, series, rng): sets traps in hostile draws [N, H, ...], in place, where nature can do worse than extremes.
+
+    The series `script` [N, H, *action_shape] is what the hostile policy proposes: -1 is the lowest action, 0 the
+    prior's, 1 the highest, `NO_NUMBER` what is not a number."""
     without_noise: Callable[[Any], Env] | None = None
     """The plant whose hidden series are (nearly) fixed, to measure what noise takes from a learner."""
     defaults: Defaults = Defaults()
     """How it is trained and evaluated."""
     drifts: tuple[Drift, ...] = ()
     """How it can leave its claims."""
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """Labels of axes, with units, by visible series; `"action"` is that of the actions. What has the same label is on
+    the same axis of the report's player; what has none gets an axis of its own."""
+    extremes: Callable[[Any, Any, Mapping[str, Any], Any], Iterator[Mapping[str, Any]]] | None = None
+    """(env, state, drawn, action) of one round, or of many with cases first: values of the hidden series among which
+    are those that make cost and next state smallest and largest; the corners of their `limits` if None."""
+    constants_monitor: Callable[[Any], Monitor] | None = None
+    """(env): what somebody who has only constants would watch, for `tether bench monitor`."""
+    safe_sets: SafeSetGoal | None = None
+    """For `tether bench sets`, if the structure has a `recovery` and its gaps are those of one number."""
     action_high: Callable[[Any], Any] | None = None
     """(env): a finite upper bound of the actions for Gymnasium, where the environment has none."""
     observation_bounds: Callable[[Any, Any], Mapping[str, tuple[float, float]]] | None = None

@@ -1,8 +1,9 @@
 """Check the assumptions: try to refute every constant that a guard relies on (`tether.verify`)."""
 
+from tether.assure.verify.box import Box
 from tether.assure.verify.claims import Claim, Constants, Point, Sides, standard_claims
 from tether.assure.verify.search import Search
-from tether.assure.verify.systems import Box, System, as_system, functions, gymnasium_system
+from tether.assure.verify.simulators import Simulator, as_simulator, functions, gymnasium_simulator
 from tether.assure.verify.verdict import (
     Counterexample,
     Finding,
@@ -22,12 +23,12 @@ __all__ = [
     "Point",
     "Search",
     "Sides",
-    "System",
+    "Simulator",
     "Verification",
-    "as_system",
+    "as_simulator",
     "claims_of",
     "functions",
-    "gymnasium_system",
+    "gymnasium_simulator",
     "refute",
     "replay",
     "standard_claims",

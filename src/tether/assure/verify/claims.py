@@ -2,9 +2,9 @@
 
 A claim says that `effect <= claimed * cause` at every point of a box. Its ratio is effect / cause; one point with a
 larger ratio than what is claimed refutes it. x, x' are states, a, a' actions, y the draw of a round, y_1, y_2, ... of
-successive rounds, f the dynamics, c the cost, pi+ the prior; ||.|| is the norm of the system (`System.norm`), the same
-for states and actions. Both sides of a comparison see the same draws, and have the same `System.shared` entries, such
-as a clock. x_n(x, y) is the state after n rounds under the prior from x. The standard claims:
+successive rounds, f the dynamics, c the cost, pi+ the prior; ||.|| is the norm of the system (`Simulator.norm`), the
+same for states and actions. Both sides of a comparison see the same draws, and have the same `Simulator.shared`
+entries, such as a clock. x_n(x, y) is the state after n rounds under the prior from x. The standard claims:
 
     cost floor     eps              c(x, a, y) >= eps                                    (a lower bound)
     L_c (state)    cost per state   |c(x, a, y) - c(x', a, y)|                 / ||x - x'||
@@ -42,7 +42,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.assure.cases import ROUND_OFF
-from tether.assure.verify.systems import Box, System
+from tether.assure.verify.box import Box
+from tether.assure.verify.simulators import Simulator
 from tether.core.ops import NUMPY, namespace
 from tether.core.projection import length
 from tether.core.sensitivity import Perturbation
@@ -119,123 +120,133 @@ class Constants:
     L_pi: float | None = None
 
 
-def standard_claims(system: System, constants: Constants, rounds: int) -> list[Claim]:
+def standard_claims(system: Simulator, constants: Constants, rounds: int) -> list[Claim]:
     """The claims of the module's table, p(n) for n = 1..rounds and carried (n) for n = 0..rounds-1."""
-    x, a, draw = system.states, system.actions, system.draws
-    norm = system.norm
-    least_state, least_action = (1e-7 * float(length(each.widths, norm)) for each in (system.others, a))
-    L_c, L_f = (each if isinstance(each, tuple) else (each, each) for each in (constants.L_c, constants.L_f))
-    other_state = {"other state": eqx.Partial(first_state, system)}
-    deviation = {"action": eqx.Partial(_prior_action, system)}
-    pair = {"state": x, "other state": system.others}
-
-    def claim(
-        name: str, says: str, claimed: float | None, box: dict[str, Box], sides: Any, **more: Any
-    ) -> Claim:
-        return Claim(name, says, claimed, box, sides, gradient=system.traceable, **more)
-
-    floor = constants.cost_floor
-    claims = [
-        claim(
-            "cost floor",
-            "c(x, a, y) >= eps",
-            None if floor is None else -floor,
-            {"state": x, "action": a, "draw 1": draw},
-            eqx.Partial(_cost_floor, system),
-            lower=True,
-        ),
-        claim(
-            "L_c (state)",
-            "|c(x, a) - c(x', a)| <= L_c ||x - x'||",
-            L_c[0],
-            {**pair, "action": a, "draw 1": draw},
-            eqx.Partial(_of_states, system, "cost"),
-            near=other_state,
-            least_cause=least_state,
-        ),
-        claim(
-            "L_c (action)",
-            "|c(x, a) - c(x, a')| <= L_c ||a - a'||",
-            L_c[1],
-            {"state": x, "action": a, "other action": a, "draw 1": draw},
-            eqx.Partial(_of_actions, system, "cost"),
-            near={"other action": _Action()},
-            least_cause=least_action,
-        ),
-        claim(
-            "L_f (state)",
-            "||f(x, a) - f(x', a)|| <= L_f ||x - x'||",
-            L_f[0],
-            {**pair, "action": a, "draw 1": draw},
-            eqx.Partial(_of_states, system, "state"),
-            near=other_state,
-            least_cause=least_state,
-        ),
-        claim(
-            "L_f (action)",
-            "||f(x, a) - f(x, a')|| <= L_f ||a - a'||",
-            L_f[1],
-            {"state": x, "action": a, "other action": a, "draw 1": draw},
-            eqx.Partial(_of_actions, system, "state"),
-            near={"other action": _Action()},
-            least_cause=least_action,
-        ),
-        claim(
-            "L_pi",
-            "||pi+(x) - pi+(x')|| <= L_pi ||x - x'||",
-            constants.L_pi,
-            {**pair, "draw 1": draw},
-            eqx.Partial(_of_prior, system),
-            near=other_state,
-            least_cause=least_state,
-        ),
-    ]
     p = constants.perturbation
     left = None if p is None else p_values(p, rounds + 1)
-    claims += [
-        claim(
+    return [
+        _floor_claim(system, constants),
+        *_lipschitz_claims(system, constants),
+        *_perturbation_claims(system, left, rounds),
+        *_sensitivity_claims(system, constants, left, rounds),
+    ]
+
+
+def _floor_claim(system: Simulator, constants: Constants) -> Claim:
+    floor = constants.cost_floor
+    return Claim(
+        "cost floor",
+        "c(x, a, y) >= eps",
+        None if floor is None else -floor,
+        {"state": system.states, "action": system.actions, "draw 1": system.draws},
+        eqx.Partial(_cost_floor, system),
+        gradient=system.traceable,
+        lower=True,
+    )
+
+
+def _lipschitz_claims(system: Simulator, constants: Constants) -> list[Claim]:
+    """L_c and L_f in state and action, and L_pi."""
+    x, a, draw = system.states, system.actions, {"draw 1": system.draws}
+    of_states, of_actions = (
+        _between_states(system),
+        {"near": {"other action": _Action()}, **_of_action(system)},
+    )
+    pair = {"state": x, "other state": system.others}
+    claims = []
+    for letter, what, norm, given in (("c", "cost", "|", constants.L_c), ("f", "state", "||", constants.L_f)):
+        in_state, in_action = given if isinstance(given, tuple) else (given, given)
+        claims += [
+            Claim(
+                f"L_{letter} (state)",
+                f"{norm}{letter}(x, a) - {letter}(x', a){norm} <= L_{letter} ||x - x'||",
+                in_state,
+                {**pair, "action": a, **draw},
+                eqx.Partial(_of_states, system, what),
+                **of_states,
+            ),
+            Claim(
+                f"L_{letter} (action)",
+                f"{norm}{letter}(x, a) - {letter}(x, a'){norm} <= L_{letter} ||a - a'||",
+                in_action,
+                {"state": x, "action": a, "other action": a, **draw},
+                eqx.Partial(_of_actions, system, what),
+                **of_actions,
+            ),
+        ]
+    says = "||pi+(x) - pi+(x')|| <= L_pi ||x - x'||"
+    prior = Claim("L_pi", says, constants.L_pi, {**pair, **draw}, eqx.Partial(_of_prior, system), **of_states)
+    return [*claims, prior]
+
+
+def _perturbation_claims(system: Simulator, left: Any, rounds: int) -> list[Claim]:
+    """p(1) to p(rounds); `left` has what is claimed of them, p(0) first, if anything is."""
+    return [
+        Claim(
             f"p({n})",
             f"||x_{n} - x'_{n}|| <= p({n}) ||x - x'||",
             None if left is None else float(left[n]),
-            {**pair, **_draws(draw, n)},
+            {"state": system.states, "other state": system.others, **_draws(system.draws, n)},
             eqx.Partial(_of_trajectories, system, n),
-            near=other_state,
-            least_cause=least_state,
+            **_between_states(system),
         )
         for n in range(1, rounds + 1)
     ]
-    claims.append(
-        claim(
-            "immediate",
-            "|c(x, a) - c(x, pi+(x))| <= immediate ||a - pi+(x)||",
-            constants.immediate,
-            {"state": x, "draw 1": draw, "action": a},
-            eqx.Partial(_immediate, system),
-            near=deviation,
-            least_cause=least_action,
-        )
+
+
+def _sensitivity_claims(system: Simulator, constants: Constants, left: Any, rounds: int) -> list[Claim]:
+    """`immediate`, and `carried (n)` if p is claimed: what a deviation from the prior's action does to costs."""
+    x, a, draw = {"state": system.states}, {"action": system.actions}, system.draws
+    near, common = {"action": eqx.Partial(_prior_action, system)}, _of_action(system)
+    immediate = Claim(
+        "immediate",
+        "|c(x, a) - c(x, pi+(x))| <= immediate ||a - pi+(x)||",
+        constants.immediate,
+        {**x, "draw 1": draw, **a},
+        eqx.Partial(_immediate, system),
+        near=near,
+        **common,
     )
-    if left is not None:
-        claims += [
-            claim(
+    if left is None:
+        return [immediate]
+    return [
+        immediate,
+        *(
+            Claim(
                 f"carried ({n})",
                 f"|c_{n + 2} - c+_{n + 2}| <= carried p({n}) ||a - pi+(x)||",
                 constants.carried,
-                {"state": x, **_draws(draw, 1), "action": a, **_draws(draw, n + 2, first=2)},
+                {**x, **_draws(draw, 1), **a, **_draws(draw, n + 2, first=2)},
                 eqx.Partial(_carried, system, n, np.asarray(left[n])),
-                near=deviation,
+                near=near,
                 # A p(n) near 0 would make round-off of the costs look like an effect.
-                least_cause=least_action * max(float(left[n]), 1e-6),
+                **common | {"least_cause": common["least_cause"] * max(float(left[n]), 1e-6)},
             )
             for n in range(rounds)
-        ]
-    return claims
+        ),
+    ]
+
+
+def _between_states(system: Simulator) -> dict[str, Any]:
+    """What claims about two states have in common."""
+    near = {"other state": eqx.Partial(first_state, system)}
+    return {"near": near, "least_cause": _least(system, system.others), "gradient": system.traceable}
+
+
+def _of_action(system: Simulator) -> dict[str, Any]:
+    """What claims about two actions have in common."""
+    return {"least_cause": _least(system, system.actions), "gradient": system.traceable}
+
+
+def _least(system: Simulator, searched: Box) -> float:
+    """A gap below this share of the box counts as none."""
+    return 1e-7 * float(length(searched.widths, system.norm))
 
 
 def p_values(p: Perturbation, count: int) -> Any:
     """[count] p(0), p(1), ...; a table that is shorter claims nothing beyond its end, so it is refused."""
     p.check_horizon(count)
-    return np.diff([float(p.reach(rounds, NUMPY)) for rounds in range(count + 1)])
+    return np.diff([float(p.sum_over(rounds, NUMPY)) for rounds in range(count + 1)])
 
 
 def select(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
@@ -252,12 +263,12 @@ class _Action(eqx.Module):
         return point["action"]
 
 
-def first_state(system: System, point: Point) -> Any:
+def first_state(system: Simulator, point: Point) -> Any:
     """What an `other state` is near to."""
     return system.own_part(point["state"])
 
 
-def both_states(system: System, point: Point) -> tuple[Any, Any]:
+def both_states(system: Simulator, point: Point) -> tuple[Any, Any]:
     """The two states of a point, [n] each; entries that are shared are those of the first."""
     return point["state"], system.beside(point["state"], point["other state"])
 
@@ -266,16 +277,16 @@ def _draws(draw: Box, last: int, first: int = 1) -> dict[str, Box]:
     return {f"draw {n}": draw for n in range(first, last + 1)}
 
 
-def _prior_action(system: System, point: Point) -> Any:
+def _prior_action(system: Simulator, point: Point) -> Any:
     return system.prior(system.start(point["state"]), point["draw 1"])
 
 
-def _size(system: System, one: Any, other: Any) -> Any:
+def _size(system: Simulator, one: Any, other: Any) -> Any:
     """Of the numbers whose difference a gap is."""
     return system.gap(one, 0.0 * one) + system.gap(other, 0.0 * other)
 
 
-def _compared(system: System, what: str, one: Any, other: Any, cause: Any) -> Sides:
+def _compared(system: Simulator, what: str, one: Any, other: Any, cause: Any) -> Sides:
     """The costs, or the states, of two rounds (state, cost)."""
     if what == "cost":
         return Sides(abs(one[1] - other[1]), cause, abs(one[1]) + abs(other[1]))
@@ -283,31 +294,31 @@ def _compared(system: System, what: str, one: Any, other: Any, cause: Any) -> Si
     return Sides(system.gap(*states), cause, _size(system, *states))
 
 
-def _cost_floor(system: System, point: Point) -> Sides:
+def _cost_floor(system: Simulator, point: Point) -> Sides:
     cost = system.play(system.start(point["state"]), point["draw 1"], point["action"])[1]
     return Sides(-cost, 1.0, abs(cost))
 
 
-def _of_states(system: System, what: str, point: Point) -> Sides:
+def _of_states(system: Simulator, what: str, point: Point) -> Sides:
     x, other = both_states(system, point)
     one, two = (system.play(system.start(each), point["draw 1"], point["action"]) for each in (x, other))
     return _compared(system, what, one, two, system.gap(x, other))
 
 
-def _of_actions(system: System, what: str, point: Point) -> Sides:
+def _of_actions(system: Simulator, what: str, point: Point) -> Sides:
     a, other = point["action"], point["other action"]
     state = system.start(point["state"])
     one, two = (system.play(state, point["draw 1"], each) for each in (a, other))
     return _compared(system, what, one, two, system.gap(a, other))
 
 
-def _of_prior(system: System, point: Point) -> Sides:
+def _of_prior(system: Simulator, point: Point) -> Sides:
     x, other = both_states(system, point)
     one, two = (system.prior(system.start(each), point["draw 1"]) for each in (x, other))
     return Sides(system.gap(one, two), system.gap(x, other), _size(system, one, two))
 
 
-def _under_prior(system: System, pair: tuple[Any, Any], draws: list[Any]) -> tuple[Any, Any]:
+def _under_prior(system: Simulator, pair: tuple[Any, Any], draws: list[Any]) -> tuple[Any, Any]:
     """Two states after the prior has played a round with each of the draws: ((state, cost), (state, cost))."""
 
     def one_round(states: tuple[Any, Any], draw: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
@@ -323,21 +334,21 @@ def _under_prior(system: System, pair: tuple[Any, Any], draws: list[Any]) -> tup
     return (pair[0], last[0]), (pair[1], last[1])
 
 
-def _of_trajectories(system: System, n: int, point: Point) -> Sides:
+def _of_trajectories(system: Simulator, n: int, point: Point) -> Sides:
     x, other = both_states(system, point)
     draws = [point[f"draw {index}"] for index in range(1, n + 1)]
     rounds = _under_prior(system, (system.start(x), system.start(other)), draws)
     return _compared(system, "state", *rounds, system.gap(x, other))
 
 
-def _immediate(system: System, point: Point) -> Sides:
+def _immediate(system: Simulator, point: Point) -> Sides:
     state, draw = system.start(point["state"]), point["draw 1"]
     trusted = system.prior(state, draw)
     rounds = system.play(state, draw, point["action"]), system.play(state, draw, trusted)
     return _compared(system, "cost", *rounds, system.gap(point["action"], trusted))
 
 
-def _carried(system: System, n: int, p_n: Any, point: Point) -> Sides:
+def _carried(system: Simulator, n: int, p_n: Any, point: Point) -> Sides:
     state, draw = system.start(point["state"]), point["draw 1"]
     trusted = system.prior(state, draw)
     own, other = system.play(state, draw, point["action"]), system.play(state, draw, trusted)

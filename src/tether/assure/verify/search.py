@@ -18,8 +18,8 @@ import numpy as np
 import optax
 from scipy.optimize import differential_evolution
 
+from tether.assure.verify.box import Box
 from tether.assure.verify.claims import Claim, Point, ratio
-from tether.assure.verify.systems import Box
 from tether.core import validate
 
 LEAST_SHARE = 1e-4

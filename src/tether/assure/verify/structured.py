@@ -1,8 +1,8 @@
 """What a structured certificate relies on, as claims that a search can attack.
 
-At a point, the own state and the prior's are any two of the region, and the gaps are exactly those between them, which
-is the least that a structure may be told. In the first round the own plant plays any action, from then on a backup; the
-other one plays the prior throughout. `tether.assure.compare` has the bounds and how each is compared with what
+At a point, the plant's state and the prior's are any two of the region, and the gaps are exactly those between them,
+which is the least that a structure may be told. In the first round the plant plays any action, from then on a backup;
+the other one plays the prior throughout. `tether.assure.compare` has the bounds and how each is compared with what
 happens; every claim is an inequality without a constant, effect <= 0:
 
     now (PLAN)      y_1 <= T_0
@@ -26,8 +26,9 @@ import equinox as eqx
 import numpy as np
 
 from tether.assure.compare import Plant, Situation, bound_names, compare
+from tether.assure.verify.box import Range, box
 from tether.assure.verify.claims import Claim, Point, Sides, both_states, first_state
-from tether.assure.verify.systems import EnvSystem, Range, box
+from tether.assure.verify.simulators import EnvSimulator
 from tether.certificates.structure import Structure
 from tether.core.ops import NUMPY, Ops, jax_ops, namespace
 
@@ -53,7 +54,7 @@ def says(bound: str) -> str:
 
 
 def structured_claims(
-    system: EnvSystem, structure: Structure, cost_floor: float, rounds: int, lam: Range
+    system: EnvSimulator, structure: Structure, cost_floor: float, rounds: int, lam: Range
 ) -> list[Claim]:
     """The claims of the module's table about a `tether.envs.Env`, for contracts whose lam is in a range."""
     env, draw = system.env, system.draws
@@ -71,7 +72,7 @@ def structured_claims(
     return list(claims.values())
 
 
-def _gaps(system: EnvSystem, structure: Structure) -> tuple[Any, ...]:
+def _gaps(system: EnvSimulator, structure: Structure) -> tuple[Any, ...]:
     """The gaps between a state in the middle of the region and itself."""
     values, draw = (0.5 * (each.low + each.high) for each in (system.states, system.draws))
     seen = structure.read(system.observation(system.start(values), draw))
@@ -79,7 +80,7 @@ def _gaps(system: EnvSystem, structure: Structure) -> tuple[Any, ...]:
 
 
 def _sides(
-    system: EnvSystem,
+    system: EnvSimulator,
     structure: Structure,
     cost_floor: float,
     plan: int,

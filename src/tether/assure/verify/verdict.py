@@ -12,10 +12,11 @@ import numpy as np
 
 from tether.assure.cases import Case, Falsified, GuardedCase
 from tether.assure.falsify import falsify
+from tether.assure.verify.box import Range
 from tether.assure.verify.claims import Claim, Constants, Lipschitz, Point, select, standard_claims
 from tether.assure.verify.search import Search, largest
+from tether.assure.verify.simulators import EnvSimulator, Simulator, as_simulator
 from tether.assure.verify.structured import says, structured_claims
-from tether.assure.verify.systems import EnvSystem, Range, System, as_system
 from tether.certificates import LipschitzCertificate, Structured
 from tether.core import validate
 from tether.core.sensitivity import Sensitivity, perturbation_from_dict
@@ -150,7 +151,7 @@ class Verification:
 
 
 def verify(
-    system: Env | System,
+    system: Env | Simulator,
     bounds: Sensitivity | LipschitzCertificate | Any = None,
     *,
     cost_floor: float | None = None,
@@ -173,7 +174,7 @@ def verify(
     a `region` is given, which an episode might leave.
 
     Args:
-        system: An environment, or what `tether.assure.verify.functions` or `gymnasium_system` made.
+        system: An environment, or what `tether.assure.verify.functions` or `gymnasium_simulator` made.
         bounds: What is claimed: a `Sensitivity`, a certificate (its cost floor counts, too), or any object with a
             method `claims(system)`. Without it, an environment's own `sensitivity` and `cost_floor`.
         cost_floor: Claimed smallest cost.
@@ -202,7 +203,8 @@ def verify(
           draw 1       demand = ..., renewables = 0, efficiency_noise = ..., drop_rate = ...
           ... > ...
     """
-    checked = as_system(system, region)
+    # Above 60 lines for its arguments' documentation.
+    checked = as_simulator(system, region)
     if isinstance(system, Env):
         bounds = system.sensitivity if bounds is None else bounds
         cost_floor = system.cost_floor if cost_floor is None else cost_floor
@@ -228,7 +230,7 @@ def verify(
 
 
 def claims_of(
-    system: System,
+    system: Simulator,
     bounds: Sensitivity | LipschitzCertificate | Any,
     constants: Constants,
     rounds: int = 4,
@@ -240,7 +242,7 @@ def claims_of(
     if hasattr(bounds, "claims"):
         return list(bounds.claims(system))
     if isinstance(bounds, Structured):
-        if not isinstance(system, EnvSystem):
+        if not isinstance(system, EnvSimulator):
             raise TypeError("a structured certificate is checked on a tether.envs.Env, which it is about")
         contract = bounds.contract
         ends = (contract.lam, contract.lam) if lam is None else lam
@@ -264,7 +266,7 @@ def claims_of(
 
 
 def refute(
-    system: System,
+    system: Simulator,
     claims: Sequence[Claim],
     search: Search | None = None,
     seed: int = 0,

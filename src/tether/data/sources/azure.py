@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tether.core import validate
-from tether.data.chunks import CHUNK_BYTES, open_text, row_chunks
-from tether.data.series import HOUR, MAX_GAP_HOURS, HourlySeries, hourly_from_readings
-from tether.data.sources.caiso import csv_files
+from tether.data.chunks import CHUNK_BYTES, csv_files, open_text, row_chunks
+from tether.data.frames import load_polars
+from tether.data.readings import MAX_GAP_HOURS, hourly_from_readings
+from tether.data.series import HOUR, HourlySeries
 
 Reduction = Literal["sum", "mean"]
 COLUMNS = ("timestamp", "vm id", "min cpu", "max cpu", "avg cpu")
@@ -73,7 +74,7 @@ def load_azure(
         progress: Called with each file after it was read, from any thread.
     """
     validate.choice("how", how, get_args(Reduction))
-    polars = _polars()
+    polars = load_polars("reading Azure files")
     files = csv_files(paths, ("*.csv.gz", "*.csv"))
     load = _reduce(files, polars, workers or min(MAX_WORKERS, os.cpu_count() or 1), progress)
     values = load.sums / 100.0 if how == "sum" else load.sums / load.counts
@@ -84,16 +85,6 @@ def load_azure(
     unit, name = ("VM-equivalents", "load") if how == "sum" else ("%", "mean CPU")
     origin = str(files[0] if len(files) == 1 else files[0].parent)
     return HourlySeries(start + first * HOUR, hourly, unit, name, origin, intake)
-
-
-def _polars() -> Any:
-    try:
-        import polars
-    except ImportError:
-        raise ImportError(
-            "reading Azure files needs the package polars: pip install 'tether-rl[data]'"
-        ) from None
-    return polars
 
 
 def _reduce(

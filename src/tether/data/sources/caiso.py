@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tether.data.series import (
-    MAX_GAP_HOURS,
-    HourlySeries,
-    Table,
-    epoch_seconds,
-    hour_to_datetime,
-    hourly_from_readings,
-    read_table,
-    same_clock,
-)
+from tether.core.extras import missing
+from tether.data.chunks import csv_files
+from tether.data.frames import load_polars
+from tether.data.readings import MAX_GAP_HOURS, hourly_from_readings
+from tether.data.series import HourlySeries, Intake, hour_to_datetime
+from tether.data.tables import Table, Times, read_table
 
 RENEWABLE = ("solar", "wind", "small hydro", "large hydro")
 """The sources that are summed by default."""
@@ -36,17 +32,22 @@ TIME_COLUMNS = (
 )
 """Names of the time column (case and `_` do not matter), the first that is there is used."""
 
-_CLOCK = re.compile(r"\d{1,2}:\d{2}")
+_CLOCK = r"^(\d{1,2}):(\d{2})$"
 _DATE = re.compile(r"(?<!\d)(20\d{2})-?(\d{2})-?(\d{2})(?!\d)")
 
 
 class _Readings(NamedTuple):
-    seconds: list[float]
-    values: list[float]
-    places: list[tuple[Path, int]]
-    rows: int
+    table: Table
+    rows: NDArray[np.int64]
+    """[R] the rows of the table in which every source was read."""
+    seconds: NDArray[np.float64]
+    """[R] since 1970, UTC."""
+    values: NDArray[np.float64]
+    """[R] sum of the sources, MW."""
     clipped: int
+    """Negative readings that were set to 0."""
     aware: bool
+    """Whether the file gives UTC offsets."""
 
 
 def load_caiso(
@@ -83,11 +84,11 @@ def load_caiso(
     files = csv_files(paths)
     if not sources:
         raise ValueError(f"sources must name at least one column, for example {RENEWABLE}")
-    local = _zone(zone)
+    _check_zone(zone)
     parts: list[_Readings] = []
     for file in files:
-        part = _read(read_table(file), sources, local)
-        if part.places:
+        part = _read(read_table(file), sources, zone)
+        if part.rows.size:
             _check_clock(part, parts)
             parts.append(part)
         if progress is not None:
@@ -95,18 +96,25 @@ def load_caiso(
     parts.sort(key=lambda part: part.seconds[0])
     if not parts:
         raise ValueError(f"{files[0]}: every reading of {', '.join(sources)} is blank")
-    places = [place for part in parts for place in part.places]
-    seconds = np.array([value for part in parts for value in part.seconds])
-    values = np.array([value for part in parts for value in part.values])
-    first, hourly, intake = hourly_from_readings(
-        seconds, values, lambda k: f"{places[k][0]}, row {places[k][1]}", max_gap_hours
-    )
-    intake = replace(
-        intake, rows=sum(part.rows for part in parts), clipped=sum(part.clipped for part in parts)
-    )
+    first, hourly, intake = _hourly(parts, max_gap_hours)
     name = " + ".join(sources)
     origin = str(files[0] if len(files) == 1 else files[0].parent)
     return HourlySeries(hour_to_datetime(first, aware=True), hourly, "MW", name, origin, intake)
+
+
+def _hourly(parts: list[_Readings], max_gap_hours: float) -> tuple[int, NDArray[np.float64], Intake]:
+    """`hourly_from_readings` of several files, one after the other."""
+    starts = np.cumsum([0, *(part.rows.size for part in parts)])
+
+    def place(k: int) -> str:
+        number = int(np.searchsorted(starts, k, side="right")) - 1
+        return parts[number].table.place(int(parts[number].rows[k - starts[number]]))
+
+    seconds = np.concatenate([part.seconds for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    first, hourly, intake = hourly_from_readings(seconds, values, place, max_gap_hours)
+    rows, clipped = sum(len(part.table) for part in parts), sum(part.clipped for part in parts)
+    return first, hourly, replace(intake, rows=rows, clipped=clipped)
 
 
 def download_caiso(start: str | date, end: str | date, path: str | Path) -> Path:
@@ -119,11 +127,8 @@ def download_caiso(start: str | date, end: str | date, path: str | Path) -> Path
     """
     try:
         import gridstatus  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise ImportError(
-            "downloading from CAISO needs the package gridstatus: pip install 'tether-rl[caiso]' "
-            "(files that you have already are read without it)"
-        ) from None
+    except ModuleNotFoundError as error:
+        raise missing("downloading from CAISO", error) from None
     from tether.core.files import complete_file
 
     table = gridstatus.CAISO().get_fuel_mix(start=str(start), end=str(end))
@@ -132,41 +137,18 @@ def download_caiso(start: str | date, end: str | date, path: str | Path) -> Path
     return Path(path)
 
 
-def csv_files(paths: str | Path | Iterable[str | Path], patterns: Sequence[str] = ("*.csv",)) -> list[Path]:
-    """The files that are meant: a file, those of a folder that match a pattern, or several files."""
-    if not isinstance(paths, str | Path):
-        files = [Path(path) for path in paths]
-        if not files:
-            raise ValueError("no files given")
-        return files
-    path = Path(paths)
-    if path.is_dir():
-        files = sorted(
-            {file for pattern in patterns for file in path.glob(pattern)} or _below(path, patterns)
-        )
-        if not files:
-            raise FileNotFoundError(f"{path} holds no file {' or '.join(patterns)}")
-        return files
-    if not path.exists():
-        raise FileNotFoundError(f"{path} not found")
-    return [path]
-
-
-def _below(folder: Path, patterns: Sequence[str]) -> set[Path]:
-    return {file for pattern in patterns for file in folder.glob(f"*/{pattern}")}
-
-
 def _check_clock(part: _Readings, before: list[_Readings]) -> None:
     if before and part.aware != before[0].aware:
-        file, row = part.places[0]
-        first = before[0].places[0][0]
-        raise ValueError(f"{file}, row {row}: mixed time zones: only one of it and {first} has UTC offsets")
+        raise part.table.fault(
+            int(part.rows[0]), f"mixed time zones: only one of it and {before[0].table.path} has UTC offsets"
+        )
 
 
-def _zone(name: str) -> ZoneInfo:
+def _check_zone(name: str) -> None:
+    polars = load_polars("reading CAISO files")
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
+        polars.Series([0]).cast(polars.Datetime("us")).dt.replace_time_zone(name)
+    except (polars.exceptions.PolarsError, ValueError):
         raise ValueError(f"zone must be an IANA time zone such as {ZONE}, got {name!r}") from None
 
 
@@ -191,25 +173,26 @@ def _columns(table: Table, sources: Sequence[str]) -> tuple[int, list[int]]:
     return times[0], [names.index(_plain(source)) for source in sources]
 
 
-def _read(table: Table, sources: Sequence[str], zone: ZoneInfo) -> _Readings:
+def _read(table: Table, sources: Sequence[str], zone: str) -> _Readings:
     time_column, columns = _columns(table, sources)
-    day = _day(table) if _CLOCK.fullmatch(table.rows[0][1][time_column].strip()) else None
-    clock = _Clock(table, zone, day)
-    readings = _Readings([], [], [], len(table.rows), 0, False)
-    clipped = 0
-    for row, fields in table.rows:
-        moment = clock.parse(row, fields[time_column])
-        if moment is None or any(not fields[column].strip() for column in columns):
-            continue
-        numbers = [table.number(row, fields, column) for column in columns]
-        seconds = clock.seconds(row, moment, blank=not any(numbers))
-        if seconds is None:
-            continue
-        clipped += sum(number < 0.0 for number in numbers)
-        readings.seconds.append(seconds)
-        readings.values.append(sum(max(number, 0.0) for number in numbers))
-        readings.places.append((table.path, row))
-    return readings._replace(clipped=clipped, aware=bool(clock.aware))
+    daily = bool(re.match(_CLOCK, table.texts(time_column)[0].strip()))
+    times = _times_of_day(table, time_column) if daily else table.times(time_column)
+    read = np.isfinite(times.clock)
+    for column in columns:
+        read &= np.array(table.texts(column).str.strip_chars() != "")
+    rows = np.flatnonzero(read)
+    numbers = np.array([table.numbers(column, rows) for column in columns])
+    times = Times(times.clock[rows], None if times.offset is None else times.offset[rows])
+    if times.offset is None:
+        seconds = _from_local(table, rows, times.clock, np.any(numbers != 0.0, axis=0), zone)
+    else:
+        _check_offsets(table, rows, times, zone)
+        seconds = times.seconds
+    known = np.isfinite(seconds)
+    numbers = numbers[:, known]
+    values = np.asarray(sum(np.maximum(numbers, 0.0)))
+    clipped = int(np.count_nonzero(numbers < 0.0))
+    return _Readings(table, rows[known], seconds[known], values, clipped, times.offset is not None)
 
 
 def _day(table: Table) -> date:
@@ -227,63 +210,88 @@ def _day(table: Table) -> date:
     )
 
 
-class _Clock:
-    """Turns the times of one file, in their order, into seconds since 1970."""
+def _times_of_day(table: Table, column: int) -> Times:
+    """The times of a daily file; NaN for the next day's midnight, with which some files end."""
+    polars = load_polars("reading CAISO files")
+    texts = table.texts(column)
+    hour, minute = (
+        np.array(texts.str.strip_chars().str.extract(_CLOCK, group).cast(polars.Float64).fill_null(np.nan))
+        for group in (1, 2)
+    )
+    midnight = np.flatnonzero((hour == 0.0) & (minute == 0.0))
+    ended = midnight[midnight > 0][:1]
+    faults = (
+        (np.isnan(hour), "{!r} is not a time like 01:05"),
+        ((hour > 23.0) | (minute > 59.0), "{!r} is not a time of the day"),
+        (
+            np.arange(len(table)) > (ended[0] if ended.size else np.inf),
+            "a row after the midnight that ends the day",
+        ),
+    )
+    for wrong, message in faults:
+        if np.any(wrong):
+            row = int(np.argmax(wrong))
+            raise table.fault(row, message.format(texts[row]))
+    midnights = (_day(table) - date(1970, 1, 1)).days * 86400.0
+    clock = midnights + 3600.0 * hour + 60.0 * minute
+    clock[ended] = np.nan
+    return Times(clock, None)
 
-    def __init__(self, table: Table, zone: ZoneInfo, day: date | None) -> None:
-        self.table, self.zone, self.day = table, zone, day
-        self.aware: bool | None = None
-        self.offset: float | None = None
-        self.last = -np.inf
-        self.ended = False
 
-    def parse(self, row: int, text: str) -> datetime | None:
-        """The time of a row; None for the next day's midnight, with which some daily files end."""
-        if self.day is None:
-            moment = self.table.moment(row, text)
-            self.aware = same_clock(self.table.path, row, moment, self.aware)
-            return moment
-        if self.ended:
-            raise ValueError(f"{self.table.path}, row {row}: a row after the midnight that ends the day")
-        if not _CLOCK.fullmatch(text.strip()):
-            raise ValueError(f"{self.table.path}, row {row}: {text!r} is not a time like 01:05")
-        hour, minute = map(int, text.split(":"))
-        self.aware = False
-        if hour == 0 and minute == 0 and row > self.table.rows[0][0]:
-            self.ended = True
-            return None
-        if hour > 23 or minute > 59:
-            raise ValueError(f"{self.table.path}, row {row}: {text!r} is not a time of the day")
-        return datetime(self.day.year, self.day.month, self.day.day, hour, minute)
+def _from_local(
+    table: Table, rows: NDArray[np.int64], clock: NDArray[np.float64], told: NDArray[np.bool_], zone: str
+) -> NDArray[np.float64]:
+    """[R] seconds since 1970 of local times; NaN for a blank row in the hour that clocks skip.
 
-    def seconds(self, row: int, moment: datetime, blank: bool) -> float | None:
-        """Seconds since 1970; None for a blank row in the hour that clocks skip."""
-        if moment.tzinfo is not None:
-            self._check_offset(row, moment)
-            self.last = moment.timestamp()
-            return self.last
-        local = moment.replace(tzinfo=self.zone)
-        if local.astimezone(UTC).astimezone(self.zone).replace(tzinfo=None) != moment:
-            if blank:
-                return None
-            raise ValueError(
-                f"{self.table.path}, row {row}: {moment} does not exist in {self.zone.key}, clocks go "
-                "forward there; if the file keeps standard time all year, read it with zone Etc/GMT+8"
-            )
-        early, late = local.timestamp(), local.replace(fold=1).timestamp()
-        self.last = late if early <= self.last < late else early
-        return self.last
+    Args:
+        table: For errors.
+        rows: [R] which of its rows.
+        clock: [R] local times in seconds.
+        told: [R] whether any source is other than 0.
+        zone: Where they are local.
+    """
+    polars = load_polars("reading CAISO files")
+    local = polars.Series((clock * 1e6).astype(np.int64)).cast(polars.Datetime("us"))
+    early, late = (
+        np.array(
+            local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+            .dt.epoch("us")
+            .fill_null(-1)
+        )
+        for which in ("earliest", "latest")
+    )
+    skipped = early == -1
+    if np.any(skipped & told):
+        k = int(np.argmax(skipped & told))
+        raise table.fault(
+            int(rows[k]),
+            f"{local[k]} does not exist in {zone}, clocks go forward there; if the file keeps standard time all "
+            "year, read it with zone Etc/GMT+8",
+        )
+    # A time that occurs twice is the later one where it, or one after it on that day, was read already.
+    before = np.concatenate([[-1], np.maximum.accumulate(early)[:-1]]) if early.size else early
+    again = polars.Series((late > early) & (before >= early))
+    repeated = polars.DataFrame({"day": local.dt.date(), "again": again}).select(
+        polars.col("again").cum_max().over("day")
+    )
+    seconds = np.where((late > early) & np.array(repeated["again"]), late, early) / 1e6
+    return np.where(skipped, np.nan, seconds)
 
-    def _check_offset(self, row: int, moment: datetime) -> None:
-        """Offsets must be one and the same, or the local ones of the zone."""
-        offset = epoch_seconds(moment.replace(tzinfo=None)) - moment.timestamp()
-        local = moment.astimezone(self.zone).utcoffset() == moment.utcoffset()
-        if self.offset is None:
-            self.offset = offset
-            self.local = local
-        self.local = self.local and local
-        if offset != self.offset and not self.local:
-            raise ValueError(
-                f"{self.table.path}, row {row}: mixed time zones: the UTC offset "
-                f"{moment.strftime('%z')} is neither that of the rows before it nor that of {self.zone.key}"
-            )
+
+def _check_offsets(table: Table, rows: NDArray[np.int64], times: Times, zone: str) -> None:
+    """Offsets must be one and the same, or the local ones of the zone."""
+    assert times.offset is not None
+    polars = load_polars("reading CAISO files")
+    moments = polars.Series((times.seconds * 1e6).astype(np.int64)).cast(polars.Datetime("us", "UTC"))
+    local = np.array(moments.dt.convert_time_zone(zone).dt.replace_time_zone(None).dt.epoch("us")) / 1e6
+    same = np.logical_and.accumulate(local == times.clock)
+    wrong = np.flatnonzero((times.offset != times.offset[:1]) & ~same)
+    if wrong.size:
+        k = int(wrong[0])
+        minutes = round(times.offset[k] / 60.0)
+        sign = "-" if minutes < 0 else "+"
+        raise table.fault(
+            int(rows[k]),
+            f"mixed time zones: the UTC offset {sign}{abs(minutes) // 60:02d}{abs(minutes) % 60:02d} is neither "
+            f"that of the rows before it nor that of {zone}",
+        )

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tether.data.series import (
-    MAX_GAP_HOURS,
-    HourlySeries,
-    Intake,
-    Table,
-    epoch_seconds,
-    fill_gaps,
-    hour_to_datetime,
-    hourly_from_readings,
-    read_table,
-    same_clock,
-)
+from tether.data.frames import load_polars
+from tether.data.readings import MAX_GAP_HOURS, fill_gaps, hourly_from_readings
+from tether.data.series import HourlySeries, Intake, hour_to_datetime
+from tether.data.tables import Table, Times, read_table
 
+Floats = NDArray[np.float64]
 BLOOM_COLUMNS = {"gpu_power_mean_w": "W", "requests": "requests/h"}
 """The columns of the two BLOOM files that are read, and their units."""
 
 
-class _Interval(NamedTuple):
-    begin: float
-    end: float
-    power: float
-    row: int
+class _Hours(NamedTuple):
+    """What a log says of each hour."""
+
+    first: int
+    """The first hour, counted from 1970."""
+    energy: Floats
+    """[T] in Ws."""
+    covered: Floats
+    """[T] seconds for which there is a row; more than 3600 where runs overlap."""
+    row: NDArray[np.int64]
+    """[T] the row that counts last in it."""
 
 
 def load_bloom(path: str | Path, *, max_gap_hours: float = MAX_GAP_HOURS) -> HourlySeries:
@@ -41,7 +39,7 @@ def load_bloom(path: str | Path, *, max_gap_hours: float = MAX_GAP_HOURS) -> Hou
         max_gap_hours: Longest gap that is bridged by a straight line; a longer one is an error.
 
     Returns:
-        Hourly mean in W, or requests an hour, on the file's own clock.
+        Hourly mean in W, or requests an hour, on the clock of the file.
     """
     table = read_table(path)
     found = [name for name in BLOOM_COLUMNS if name in table.columns]
@@ -51,16 +49,10 @@ def load_bloom(path: str | Path, *, max_gap_hours: float = MAX_GAP_HOURS) -> Hou
             f"there are {', '.join(table.columns)}"
         )
     column, time_column = table.column(found[0]), table.column("time")
-    moments, aware = _moments(table, time_column)
-    values = [_not_negative(table, row, fields, column) for row, fields in table.rows]
-    first, hourly, intake = hourly_from_readings(
-        np.array([epoch_seconds(moment) for moment in moments]),
-        np.array(values),
-        lambda k: f"{table.path}, row {table.rows[k][0]}",
-        max_gap_hours,
-    )
+    times, values = table.times(time_column), table.numbers(column, signed=False)
+    first, hourly, intake = hourly_from_readings(times.seconds, values, table.place, max_gap_hours)
     name = "GPU power" if found[0].startswith("gpu") else "requests"
-    start = hour_to_datetime(first, aware)
+    start = hour_to_datetime(first, times.offset is not None)
     return HourlySeries(start, hourly, BLOOM_COLUMNS[found[0]], name, str(table.path), intake)
 
 
@@ -83,71 +75,54 @@ def load_codecarbon(
         Hourly mean in W, on the log's clock.
     """
     table = read_table(path)
-    moments, aware = _moments(table, table.column("timestamp"))
-    intervals = sorted(_intervals(table, moments, table.column(column)))
-    first, energy, covered, rows = _by_hour(intervals)
-    enough = np.flatnonzero(covered >= 1800.0)
+    times = table.times(table.column("timestamp"))
+    intervals = _intervals(table, times, table.column(column))
+    hours = _by_hour(intervals)
+    enough = np.flatnonzero(hours.covered >= 1800.0)
     if not enough.size:
         raise ValueError(f"{table.path}: its rows cover no hour by half")
     inner = slice(int(enough[0]), int(enough[-1]) + 1)
-    power = np.where(covered > 0.0, energy / np.maximum(covered, 1e-9), np.nan)[inner]
+    covered = hours.covered[inner]
+    power = np.where(covered > 0.0, hours.energy[inner] / np.maximum(covered, 1e-9), np.nan)
     hourly, gaps, longest = fill_gaps(
-        power, lambda k: f"{table.path}, row {rows[inner.start + k]}", max_gap_hours
+        power, lambda k: table.place(int(hours.row[inner.start + k])), max_gap_hours
     )
-    minutes = float(np.median([interval.end - interval.begin for interval in intervals])) / 60.0
-    intake = Intake(len(table.rows), minutes, gaps, float(longest))
-    start = hour_to_datetime(first + inner.start, aware)
-    return HourlySeries(
-        start, hourly, "W", column.replace("gpu", "GPU").replace("_", " "), str(table.path), intake
+    minutes = float((intervals["end"] - intervals["begin"]).median()) / 60.0
+    intake = Intake(len(table), minutes, gaps, float(longest))
+    start = hour_to_datetime(hours.first + inner.start, times.offset is not None)
+    name = column.replace("gpu", "GPU").replace("_", " ")
+    return HourlySeries(start, hourly, "W", name, str(table.path), intake)
+
+
+def _intervals(table: Table, times: Times, column: int) -> Any:
+    """For each row the time for which it counts and its power in W: a frame `begin`, `end`, `power`, `row`."""
+    polars = load_polars("reading CSV files")
+    duration = table.numbers(table.column("duration"), signed=False)
+    power = table.numbers(column, signed=False)
+    runs = table.texts(table.column("run_id"))
+    frame = polars.DataFrame({"end": times.seconds, "duration": duration, "power": power, "run": runs})
+    since = polars.max_horizontal(
+        polars.col("end") - polars.col("duration"), polars.col("end").shift(1).over("run")
     )
+    frame = frame.with_row_index("row").with_columns(since.alias("begin"))
+    back = frame.filter(polars.col("begin") > polars.col("end"))
+    if back.height:
+        raise table.fault(int(back["row"][0]), f"the time of run {back['run'][0]} goes back")
+    return frame.select("begin", "end", "power", "row").sort("begin", "end", "power", "row")
 
 
-def _moments(table: Table, column: int) -> tuple[list[datetime], bool]:
-    """The times of all rows, and whether they have an offset."""
-    aware: bool | None = None
-    moments = []
-    for row, fields in table.rows:
-        moments.append(table.moment(row, fields[column]))
-        aware = same_clock(table.path, row, moments[-1], aware)
-    return moments, bool(aware)
-
-
-def _not_negative(table: Table, row: int, fields: list[str], column: int) -> float:
-    value = table.number(row, fields, column)
-    if value < 0.0:
-        raise ValueError(
-            f"{table.path}, row {row}: {table.columns[column]} is {value:g}, it must not be negative"
-        )
-    return value
-
-
-def _intervals(table: Table, moments: list[datetime], column: int) -> list[_Interval]:
-    """The time for which each row counts, and its power."""
-    run_column, duration_column = table.column("run_id"), table.column("duration")
-    last_end: dict[str, float] = {}
-    intervals = []
-    for (row, fields), moment in zip(table.rows, moments, strict=True):
-        end, run = epoch_seconds(moment), fields[run_column]
-        begin = max(end - _not_negative(table, row, fields, duration_column), last_end.get(run, -np.inf))
-        if begin > end:
-            raise ValueError(f"{table.path}, row {row}: the time of run {run} goes back")
-        last_end[run] = end
-        intervals.append(_Interval(begin, end, _not_negative(table, row, fields, column), row))
-    return intervals
-
-
-def _by_hour(
-    intervals: list[_Interval],
-) -> tuple[int, NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """The first hour; and for each hour energy in Ws, seconds covered, and the row that counts last in it."""
-    first = int(min(interval.begin for interval in intervals) // 3600)
-    count = int(max(interval.end for interval in intervals) // 3600) - first + 1
-    energy, covered = np.zeros(count), np.zeros(count)
-    rows = np.zeros(count, dtype=np.int64)
-    for begin, end, power, row in intervals:
-        hours = np.arange(int(begin // 3600), int(end // 3600) + 1)
-        overlap = np.minimum(end, (hours + 1) * 3600.0) - np.maximum(begin, hours * 3600.0)
-        energy[hours - first] += power * overlap
-        covered[hours - first] += overlap
-        rows[hours - first] = row
-    return first, energy, covered, rows
+def _by_hour(intervals: Any) -> _Hours:
+    """Energy and time of each hour, from intervals that may reach over many."""
+    begin, end, power, row = (intervals[name].to_numpy() for name in ("begin", "end", "power", "row"))
+    lower, upper = (np.floor(edge / 3600.0).astype(np.int64) for edge in (begin, end))
+    counts = upper - lower + 1
+    each = np.repeat(np.arange(len(begin)), counts)
+    hour = lower[each] + np.arange(each.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    overlap = np.minimum(end[each], (hour + 1) * 3600.0) - np.maximum(begin[each], hour * 3600.0)
+    first = int(lower.min())
+    place = hour - first
+    last = np.zeros(int(upper.max()) - first + 1, dtype=np.int64)
+    last[place] = row[each]
+    energy = np.bincount(place, power[each] * overlap, len(last)).astype(np.float64)
+    covered = np.bincount(place, overlap, len(last)).astype(np.float64)
+    return _Hours(first, energy, covered, last)

@@ -185,6 +185,12 @@ class Carbon(Env):
         entries = (drawn["demand"], drawn["renewables"], state.last_action, state.backlog)
         return xp.stack([xp.asarray(entry) for entry in entries])
 
+    def shown(self, observation: Any) -> tuple[CarbonState, dict[str, Any]]:
+        """See `Env.shown`; where energy was spent before, this is not the first round, and switching counts."""
+        state, drawn = super().shown(observation)
+        xp = namespace(observation)
+        return state._replace(rounds=xp.where(state.last_action > 0.0, 1.0, 0.0)), drawn
+
     def step(self, state: CarbonState, drawn: Mapping[str, Any], action: Any) -> Step:
         """Play one hour."""
         xp = namespace(drawn["demand"])

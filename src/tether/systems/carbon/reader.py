@@ -21,6 +21,11 @@ FILES = {
 """Which file holds which series."""
 
 
+def is_carbon_folder(path: Path) -> bool:
+    """Whether a folder holds one of the authors' files."""
+    return path.is_dir() and any((path / file).exists() for file in FILES.values())
+
+
 def load_carbon(path: str | Path, split: Split = "test") -> Episodes:
     """Read the authors' carbon windows.
 

@@ -105,6 +105,9 @@ class CarbonStructure(Structure):
 
     kind: ClassVar[str] = "carbon"
     backups: ClassVar[tuple[str, ...]] = ("clear",)
+    recovery: ClassVar[str | None] = "clear"
+    gap_names: ClassVar[tuple[str, ...]] = ("above", "below")
+    sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
     terms: ClassVar[int] = 2
     """K: with the prior as backup, from there on every later round is counted at once."""
 

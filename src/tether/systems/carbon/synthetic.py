@@ -2,7 +2,7 @@
 
 `synthetic_carbon` imitates the *test* split of the paper's carbon data (1416 windows over two months of Azure
 2019 demand and CAISO 2019 renewables, both scaled by the authors), the split of every published number. The
-generator knows only the few numbers of `DemandModel` and `RenewablesModel`; no value of the series is in it.
+generator knows only the few numbers of `DemandModel` and `RENEWABLES`; no value of the series is in it.
 
 What it was calibrated to, as measured on that split. Series statistics are those of the hourly series (the
 first column of the windows, then the rest of the last window), autocorrelations are about its overall mean,
@@ -23,7 +23,7 @@ How well it meets them with n = 1416, over 300 seeds: always within 5 %, and mos
 demand's standard deviation and autocorrelation over 24 hours (within 5 % for 19 seeds in 20, and closer in a
 longer series) and for the worst cost (within 5 % for 4 seeds in 5). That is an extreme of the draws of n1: on
 average it is 2.6 % above the authors', with a standard deviation of 3 % between seeds, and it grows with n.
-Fresh noise on the authors' own series does the same (3.2 % above, standard deviation 3.2 %): theirs is a mild
+Other noise on the authors' series does the same (3.2 % above, standard deviation 3.2 %): theirs is a mild
 draw. No seed and no order of the draws was chosen for its result.
 
 How each part was found:
@@ -38,7 +38,7 @@ How each part was found:
   was met.
 - No weekly pattern: means by weekday, of this split and of the training split, differ less than those of
   shuffled days.
-- Noise: the authors drew it anew for each window and hour (their windows do not slide over it); n1 is normal
+- Noise: the authors drew it independently for each window and hour (their windows do not slide over it); n1 is normal
   with standard deviation 1/15, clipped to [-0.2, 0.2], and n2 is uniform on [0, 0.1]. So it is here.
 """
 
@@ -47,38 +47,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-from tether.core import validate
 from tether.data.episodes import Episodes
+from tether.data.synthesis import (
+    Array,
+    Harmonic,
+    RenewablesModel,
+    checked_generator,
+    clock_hours,
+    fading_noise,
+    harmonic_sum,
+    season_phase,
+    sliding_episodes,
+    soft_above,
+    soft_below,
+)
 
-Array = NDArray[np.float64]
-
-HOURS_PER_DAY = 24
-SEASON_HOURS = 60 * HOURS_PER_DAY
-"""Nominal length of the seasonal cycle in hours: the split's two months."""
-RETURN_HOURS = 3.0 * HOURS_PER_DAY
-"""Time in hours in which a departure from shape and season is made up for; so only the season is slow."""
 EFFICIENCY_NOISE_STD = 1.0 / 15.0
 """Standard deviation of n1 before it is clipped, in work per unit of energy."""
 EFFICIENCY_NOISE_MAX = 0.2
 """Largest |n1|."""
 DROP_RATE_MAX = 0.1
 """Largest n2, a share of the backlog in an hour."""
-
-
-@dataclass(frozen=True)
-class Harmonic:
-    """A cosine of the hour of the clock that goes through `cycles` periods a day and peaks at `peak_hour`."""
-
-    amplitude: float
-    peak_hour: float
-    cycles: int = 1
-
-    def __call__(self, clock: Array) -> Array:
-        """Its value at these hours of the clock: [T] to [T]."""
-        return self.amplitude * np.cos(2.0 * np.pi * self.cycles * (clock - self.peak_hour) / HOURS_PER_DAY)
 
 
 @dataclass(frozen=True)
@@ -111,55 +101,34 @@ class DemandModel:
     """How near a bound the squashing begins."""
 
 
-@dataclass(frozen=True)
-class RenewablesModel:
-    """Parameters of the renewables C_h, in the authors' scaled energy an hour if no unit is given."""
-
-    base: float = 0.935
-    """Mean of wind, water and the rest."""
-    base_shape: Harmonic = Harmonic(0.282, 16.0)
-    """Their mean day: more in the afternoon and the evening than before dawn."""
-    base_season: float = 0.13
-    """Their seasonal amplitude."""
-    solar: float = 2.568
-    """Height of the solar bell, flat-topped because the panels are many and far apart."""
-    sunrise: float = 7.757
-    """Clock hour at which the bell is half up ..."""
-    sunrise_width: float = 0.39
-    """... the width in hours of that logistic flank ..."""
-    sunrise_season: float = -0.20
-    """... and by how many hours the season moves it (earlier at the season's height)."""
-    sunset: float = 16.19
-    """Clock hour at which the bell is half down ..."""
-    sunset_width: float = 0.555
-    """... the width in hours of that flank ..."""
-    sunset_season: float = 0.51
-    """... and by how many hours the season moves it."""
-    wind_std: float = 0.31
-    """Departure of the wind: standard deviation at night ..."""
-    wind_hours: float = 22.0
-    """... correlation time in hours ..."""
-    wind_by_day: float = 0.5
-    """... and the share of it that remains while the sun shines."""
-    cloud_std: float = 0.27
-    """Departure of the sun at the top of the bell: standard deviation ..."""
-    cloud_hours: float = 14.0
-    """... and correlation time in hours."""
-    lowest: float = 0.07
-    """Soft lower bound: the split's minimum."""
-    softness: float = 0.05
-    """How near the bound the squashing begins."""
-
-
 DEMAND = DemandModel()
-RENEWABLES = RenewablesModel()
+RENEWABLES = RenewablesModel(
+    base=0.935,
+    base_shape=Harmonic(0.282, 16.0),
+    base_season=0.13,
+    solar=2.568,
+    sunrise=7.757,
+    sunrise_width=0.39,
+    sunrise_season=-0.20,
+    sunset=16.19,
+    sunset_width=0.555,
+    sunset_season=0.51,
+    wind_std=0.31,
+    wind_hours=22.0,
+    wind_by_day=0.5,
+    cloud_std=0.27,
+    cloud_hours=14.0,
+    lowest=0.07,
+    softness=0.05,
+)
+"""Parameters of the renewables C_h, in the authors' scaled energy an hour; 0.07 is the split's minimum."""
 
 
 def synthetic_carbon(seed: int, n: int, horizon: int = 24) -> Episodes:
     """Carbon episodes with the statistics of the authors' test windows (listed at the top of this module).
 
     As in the authors' data the episodes are windows that slide by one hour over a single series of
-    n + horizon - 1 hours, while the noise is drawn anew for each window. Another n gives another series.
+    n + horizon - 1 hours, while the noise is drawn for each window separately. Another n gives another series.
 
     Args:
         seed: At least 0; the same seed, n and horizon give the same episodes.
@@ -176,101 +145,29 @@ def synthetic_carbon(seed: int, n: int, horizon: int = 24) -> Episodes:
         >>> bool(np.all(episodes["demand"][1:, :-1] == episodes["demand"][:-1, 1:]))  # they slide
         True
     """
-    seed = validate.count("seed", seed, minimum=0)
-    n = validate.count("n", n)
-    horizon = validate.count("horizon", horizon)
-    rng = np.random.default_rng(seed)
-    phase = _season_phase(rng, n + horizon - 1)
+    rng = checked_generator(seed, n, horizon)
+    phase = season_phase(rng, n + horizon - 1)
     demand = _demand(rng, phase, DEMAND)
-    renewables = _renewables(rng, phase, RENEWABLES)
+    renewables = RENEWABLES.draw(rng, phase)
+    series = {"demand": demand, "renewables": renewables}
+    return sliding_episodes(series, draw_noise(rng, n, horizon), horizon)
+
+
+def draw_noise(rng: np.random.Generator, n: int, horizon: int) -> dict[str, Array]:
+    """What nobody sees before acting: `efficiency_noise` (n1) and `drop_rate` (n2), each [N, H]."""
     efficiency_noise = rng.normal(0.0, EFFICIENCY_NOISE_STD, (n, horizon))
-    drop_rate = rng.uniform(0.0, DROP_RATE_MAX, (n, horizon))
-    series = {
-        "demand": sliding_window_view(demand, horizon),
-        "renewables": sliding_window_view(renewables, horizon),
+    return {
         "efficiency_noise": efficiency_noise.clip(-EFFICIENCY_NOISE_MAX, EFFICIENCY_NOISE_MAX),
-        "drop_rate": drop_rate,
+        "drop_rate": rng.uniform(0.0, DROP_RATE_MAX, (n, horizon)),
     }
-    return Episodes(series, start_hours=np.arange(n) % HOURS_PER_DAY)
-
-
-def _season_phase(rng: np.random.Generator, hours: int) -> Array:
-    """Angle of the seasonal cycle in each hour [T], from a random start.
-
-    The cycle is stretched so that a whole number of it fits, unless the series is shorter than half of one.
-    """
-    cycles = round(hours / SEASON_HOURS)
-    period = hours / cycles if cycles else SEASON_HOURS
-    start = rng.uniform(0.0, 2.0 * np.pi)
-    return start + np.arange(hours, dtype=np.float64) * (2.0 * np.pi / period)
 
 
 def _demand(rng: np.random.Generator, phase: Array, model: DemandModel) -> Array:
     """Demand of each hour: [T] angle of the season to [T]."""
-    clock = _clock(len(phase))
+    clock = clock_hours(len(phase))
     season = model.season * np.tanh(model.season_steepness * np.sin(phase))
-    level = model.level_std * _noise(rng, len(phase), model.level_hours, model.level_hours)
-    bump_std = model.bump_std + _total(model.bump_profile, clock)
-    bump = bump_std * _noise(rng, len(phase), model.bump_hours, model.bump_hours)
-    free = model.mean + _total(model.shape, clock) + season + level + bump
-    return _below(_above(free, model.lowest, model.softness), model.highest, model.softness)
-
-
-def _renewables(rng: np.random.Generator, phase: Array, model: RenewablesModel) -> Array:
-    """Renewables of each hour: [T] angle of the season to [T]."""
-    clock = _clock(len(phase))
-    season = np.sin(phase)
-    up = _logistic((clock - model.sunrise - model.sunrise_season * season) / model.sunrise_width)
-    down = _logistic((model.sunset + model.sunset_season * season - clock) / model.sunset_width)
-    sun = up * down
-    wind = model.wind_std * _noise(rng, len(phase), model.wind_hours)
-    cloud = model.cloud_std * _noise(rng, len(phase), model.cloud_hours)
-    base = model.base + model.base_shape(clock) + model.base_season * season
-    free = base + wind * (1.0 - (1.0 - model.wind_by_day) * sun) + (model.solar + cloud) * sun
-    return _above(free, model.lowest, model.softness)
-
-
-def _clock(hours: int) -> Array:
-    """Hour of the clock, 0 to 23, of each hour: [T]."""
-    return np.arange(hours, dtype=np.float64) % HOURS_PER_DAY
-
-
-def _total(harmonics: tuple[Harmonic, ...], clock: Array) -> Array:
-    """The sum of the harmonics at these hours of the clock: [T]."""
-    return sum((harmonic(clock) for harmonic in harmonics), start=np.zeros_like(clock))
-
-
-def _noise(rng: np.random.Generator, hours: int, *correlation_hours: float) -> Array:
-    """Stationary Gaussian noise [T] of mean 0 and variance 1, white noise through a filter for each time.
-
-    One exponential filter gives an AR(1) process, two an AR(2) process, which is smooth from hour to hour.
-    The weights are made to sum to 0, so that the noise returns to its mean and adds no season of its own.
-    """
-    kernel = np.ones(1)
-    for time in correlation_hours:
-        kernel = np.convolve(kernel, _decay(time))
-    recovery = _decay(RETURN_HOURS)
-    kernel = np.pad(kernel, (0, max(0, len(recovery) - len(kernel))))
-    kernel[: len(recovery)] -= recovery * (kernel.sum() / recovery.sum())
-    kernel /= np.sqrt(np.sum(kernel**2))
-    return np.convolve(rng.standard_normal(hours + len(kernel) - 1), kernel, mode="valid")
-
-
-def _decay(hours: float) -> Array:
-    """Weights of an exponential filter; beyond eight times `hours` they are below 1/2000 and left out."""
-    return np.exp(-np.arange(round(8.0 * hours)) / hours)
-
-
-def _logistic(x: Array) -> Array:
-    """The logistic function, from 0 to 1."""
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def _above(x: Array, bound: float, softness: float) -> Array:
-    """`x` squashed smoothly to values of at least `bound`."""
-    return bound + softness * np.logaddexp(0.0, (x - bound) / softness)
-
-
-def _below(x: Array, bound: float, softness: float) -> Array:
-    """`x` squashed smoothly to values of at most `bound`."""
-    return bound - softness * np.logaddexp(0.0, (bound - x) / softness)
+    level = model.level_std * fading_noise(rng, len(phase), model.level_hours, model.level_hours)
+    bump_std = model.bump_std + harmonic_sum(model.bump_profile, clock)
+    bump = bump_std * fading_noise(rng, len(phase), model.bump_hours, model.bump_hours)
+    free = model.mean + harmonic_sum(model.shape, clock) + season + level + bump
+    return soft_below(soft_above(free, model.lowest, model.softness), model.highest, model.softness)

@@ -7,9 +7,17 @@ from typing import Any
 from tether.systems.cooling.env import Cooling, CoolingState
 from tether.systems.cooling.structure import CoolingStructure
 from tether.systems.cooling.synthetic import synthetic_cooling
+from tether.systems.cooling.watching import constants_monitor, extremes
+from tether.systems.program import Program
 from tether.systems.system import Defaults, Drift, System
 
 __all__ = ["Cooling", "CoolingState", "CoolingStructure", "synthetic_cooling", "system"]
+
+
+def _program(env: Cooling, horizon: int) -> Program:
+    from tether.systems.cooling.limit import CoolingProgram
+
+    return CoolingProgram(env, horizon)
 
 
 def _observation_bounds(_env: Cooling, _action_high: Any) -> dict[str, tuple[float, float]]:
@@ -28,6 +36,7 @@ system = System(
     title="Cooling of two rooms",
     env=Cooling,
     draw=synthetic_cooling,
+    program=_program,
     variants={
         "uneven": lambda: Cooling(
             discomfort=(0.5, 3.0), wall=0.3, leak=0.1, band=0.0, gain=1.2, effectiveness_min=0.5
@@ -35,6 +44,14 @@ system = System(
     },
     defaults=Defaults(lams=(0.0, 0.5, 1.0, 2.0), quick_lams=(0.5, 1.0, 2.0), bs=(0.5, 1.0)),
     drifts=(Drift("effectiveness", "effectiveness"), Drift("cost", None)),
+    axes={
+        "heat_load": "heat, kWh",
+        "action": "heat, kWh",
+        "outside": "temperature, °C",
+        "price": "price of a kWh",
+    },
+    extremes=extremes,
+    constants_monitor=constants_monitor,
     observation_bounds=_observation_bounds,
 )
 """The system `cooling`."""

@@ -72,6 +72,7 @@ class CoolingStructure(Structure):
 
     kind: ClassVar[str] = "cooling"
     entries: ClassVar[int] = 2
+    gap_names: ClassVar[tuple[str, ...]] = ("above", "below", "above", "below")
     terms: ClassVar[int] = 8
     """K: from there on every later round is counted at once."""
 
@@ -242,6 +243,17 @@ class CoolingStructure(Structure):
         above_1, below_1, above_2, below_2 = gaps
         above, below = ops.maximum(above_1, above_2), ops.maximum(below_1, below_2)
         return ops.maximum(above, 0.0), ops.maximum(below, 0.0)
+
+    def gaps_from_features(self, above: Number, below: Number) -> Numbers:
+        """(u, l) in both rooms, which is at least what there is, and the round before it.
+
+        That round is one in which no unit ran and no thermostat asked for it: rooms that are cold enough, no load, the
+        outside at the setpoint. So `refine` finds what is left of its gaps after a round, 1 - leak of each.
+        """
+        left = max(1.0 - self.leak, 1e-12)  # where nothing is left, no gap has these features but 0
+        above, below = above / left, below / left
+        cold, zero = self.setpoint - below, 0.0 * above
+        return (above, below, above, below, cold, cold, zero, zero, zero + self.setpoint, zero, zero)
 
     def _later(self, after: list[Number], ops: Ops) -> list[Number]:
         """sum_{k<=n} w . M_k for n = 0 .. K-1 and for n = infinity, from the [u'_1, l'_1, u'_2, l'_2] of this round."""

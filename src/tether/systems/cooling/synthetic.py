@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from tether.core import validate
 from tether.data.episodes import Episodes
-from tether.systems.carbon.synthetic import HOURS_PER_DAY, Array, Harmonic, _above, _clock, _noise
+from tether.data.synthesis import Daily, Harmonic, checked_generator, sliding_episodes
 
 EFFECTIVENESS_MIN = 0.8
 """Smallest share of the cooling that has effect; the largest is 1."""
-
-
-@dataclass(frozen=True)
-class Daily:
-    """A series with a daily shape, a departure from it that fades, and a soft lower bound."""
-
-    mean: float
-    shape: Harmonic
-    """Added to the mean, by the clock."""
-    std: float
-    """Standard deviation of the departure ..."""
-    hours: float
-    """... and its correlation time in hours."""
-    lowest: float
-    """Soft lower bound."""
-    softness: float
-    """How near the bound the squashing begins."""
-
-    def draw(self, rng: np.random.Generator, hours: int) -> Array:
-        """So many hours from midnight on: [T]."""
-        free = self.mean + self.shape(_clock(hours)) + self.std * _noise(rng, hours, self.hours)
-        return _above(free, self.lowest, self.softness)
 
 
 HEAT_LOADS = (
@@ -52,7 +26,7 @@ def synthetic_cooling(seed: int, n: int, horizon: int = 24) -> Episodes:
     """Episodes for `tether.envs.Cooling`.
 
     The episodes are windows that slide by one hour over a single series of n + horizon - 1 hours, while the
-    effectiveness is uniform on [0.8, 1], anew for each window, hour and room. Another n gives another series.
+    effectiveness is uniform on [0.8, 1], drawn for each window, hour and room. Another n gives another series.
 
     Args:
         seed: At least 0; the same seed, n and horizon give the same episodes.
@@ -68,16 +42,12 @@ def synthetic_cooling(seed: int, n: int, horizon: int = 24) -> Episodes:
         >>> episodes["heat_load"].shape, episodes["outside"].shape
         ((48, 24, 2), (48, 24))
     """
-    seed = validate.count("seed", seed, minimum=0)
-    n = validate.count("n", n)
-    horizon = validate.count("horizon", horizon)
-    rng = np.random.default_rng(seed)
+    rng = checked_generator(seed, n, horizon)
     hours = n + horizon - 1
-    heat_loads = [sliding_window_view(room.draw(rng, hours), horizon) for room in HEAT_LOADS]
     series = {
-        "heat_load": np.stack(heat_loads, axis=-1),
-        "outside": sliding_window_view(OUTSIDE.draw(rng, hours), horizon),
-        "price": sliding_window_view(PRICE.draw(rng, hours), horizon),
-        "effectiveness": rng.uniform(EFFECTIVENESS_MIN, 1.0, (n, horizon, len(HEAT_LOADS))),
+        "heat_load": np.stack([room.draw(rng, hours) for room in HEAT_LOADS], axis=-1),
+        "outside": OUTSIDE.draw(rng, hours),
+        "price": PRICE.draw(rng, hours),
     }
-    return Episodes(series, start_hours=np.arange(n) % HOURS_PER_DAY)
+    drawn = {"effectiveness": rng.uniform(EFFECTIVENESS_MIN, 1.0, (n, horizon, len(HEAT_LOADS)))}
+    return sliding_episodes(series, drawn, horizon)

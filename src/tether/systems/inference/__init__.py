@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tether.systems.inference.env import Inference, InferenceState
+from tether.systems.inference.reader import BLOOM_POWER, read_bloom_service
 from tether.systems.inference.structure import InferenceStructure
 from tether.systems.inference.synthetic import synthetic_inference
+from tether.systems.inference.traps import set_traps
 from tether.systems.program import Program
-from tether.systems.system import Defaults, Drift, System
+from tether.systems.system import Defaults, Drift, Reader, SafeSetGoal, System
 
 __all__ = ["Inference", "InferenceState", "InferenceStructure", "synthetic_inference", "system"]
 
@@ -32,6 +34,12 @@ system = System(
     title="Sustainable AI inference",
     env=Inference,
     draw=synthetic_inference,
+    reader=Reader(
+        read_bloom_service,
+        origin="demand of BLOOM's GPUs (real), renewables and battery rates generated",
+        help=f"the GPU power of the BLOOM service ({BLOOM_POWER})",
+        source="authors",
+    ),
     program=_program,
     variants={
         "large slack": lambda: Inference(carbon_slack=4.0, capacity=2.0, discharge_rate_min=0.2),
@@ -45,8 +53,12 @@ system = System(
         quick_lams=(5.0, 7.0),
         bs=(6.0,),
         train_episodes=2160,
+        random_high=8.0,
     ),
     drifts=(Drift("charge rate", "charge_rate"),),
+    axes={"demand": "energy", "renewables": "energy", "action": "energy"},
+    traps=set_traps,
+    safe_sets=SafeSetGoal(lam=5.0, b=0.1, share=0.9),
     observation_bounds=_observation_bounds,
 )
 """The system `inference`."""

@@ -230,6 +230,12 @@ class Inference(Env):
         entries = (drawn["demand"], drawn["renewables"], state.last_action, state.charge)
         return xp.stack([xp.asarray(entry) for entry in entries])
 
+    def shown(self, observation: Any) -> tuple[InferenceState, dict[str, Any]]:
+        """See `Env.shown`; where energy was spent before, this is not the first round, and switching counts."""
+        state, drawn = super().shown(observation)
+        xp = namespace(observation)
+        return state._replace(rounds=xp.where(state.last_action > 0.0, 1.0, 0.0)), drawn
+
     def step(self, state: InferenceState, drawn: Mapping[str, Any], action: Any) -> Step:
         """Play one hour."""
         xp = namespace(drawn["demand"])

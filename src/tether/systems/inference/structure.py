@@ -59,6 +59,9 @@ class InferenceStructure(Structure):
 
     kind: ClassVar[str] = "inference"
     backups: ClassVar[tuple[str, ...]] = ("idle",)
+    recovery: ClassVar[str | None] = "idle"
+    gap_names: ClassVar[tuple[str, ...]] = ("below",)
+    sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
 
     action_max: float
     """Largest action."""

@@ -34,7 +34,7 @@ How each part was found:
   the split. The wind, the clouds' correlation time and the seasonal amplitude of the base were held at round
   values, as the split (one winter and spring) hardly tells them from the season. A soft upper bound stands
   for installed capacity.
-- Rates: v_a uniform on [0.7, 1] and v_e on [0.8, 1], as in the paper, drawn anew for each window and hour.
+- Rates: v_a uniform on [0.7, 1] and v_e on [0.8, 1], as in the paper, drawn independently for each window and hour.
 """
 
 from __future__ import annotations
@@ -42,21 +42,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from tether.core import validate
 from tether.data.episodes import Episodes
-from tether.systems.carbon.synthetic import (
-    HOURS_PER_DAY,
+from tether.data.synthesis import (
     Array,
     Harmonic,
     RenewablesModel,
-    _below,
-    _clock,
-    _noise,
-    _renewables,
-    _season_phase,
-    _total,
+    checked_generator,
+    clock_hours,
+    fading_noise,
+    harmonic_sum,
+    season_phase,
+    sliding_episodes,
+    soft_below,
 )
 
 DISCHARGE_RATE_MIN = 0.7
@@ -103,6 +101,7 @@ RENEWABLES = RenewablesModel(
     cloud_std=0.55,
     cloud_hours=14.0,
     lowest=0.3,
+    softness=0.05,
 )
 """Parameters of the renewables e_h; the training split's minimum is 0.3."""
 RENEWABLES_HIGHEST = 5.8
@@ -115,7 +114,7 @@ def synthetic_inference(seed: int, n: int, horizon: int = 24) -> Episodes:
     """Inference episodes with the statistics of real GPU power and renewables (listed above).
 
     The episodes are windows that slide by one hour over a single series of n + horizon - 1 hours, while the
-    charging and discharging rates are drawn anew for each window. Another n gives another series.
+    charging and discharging rates are drawn for each window separately. Another n gives another series.
 
     Args:
         seed: At least 0; the same seed, n and horizon give the same episodes.
@@ -132,24 +131,19 @@ def synthetic_inference(seed: int, n: int, horizon: int = 24) -> Episodes:
         >>> bool(np.all(episodes["demand"][1:, :-1] == episodes["demand"][:-1, 1:]))  # they slide
         True
     """
-    seed = validate.count("seed", seed, minimum=0)
-    n = validate.count("n", n)
-    horizon = validate.count("horizon", horizon)
-    rng = np.random.default_rng(seed)
-    phase = _season_phase(rng, n + horizon - 1)
+    rng = checked_generator(seed, n, horizon)
+    phase = season_phase(rng, n + horizon - 1)
     demand = _gpu_demand(rng, len(phase), DEMAND)
-    renewables = _below(_renewables(rng, phase, RENEWABLES), RENEWABLES_HIGHEST, RENEWABLES_SOFTNESS)
-    series = {
-        "demand": sliding_window_view(demand, horizon),
-        "renewables": sliding_window_view(renewables, horizon),
+    renewables = soft_below(RENEWABLES.draw(rng, phase), RENEWABLES_HIGHEST, RENEWABLES_SOFTNESS)
+    drawn = {
         "discharge_rate": rng.uniform(DISCHARGE_RATE_MIN, 1.0, (n, horizon)),
         "charge_rate": rng.uniform(CHARGE_RATE_MIN, 1.0, (n, horizon)),
     }
-    return Episodes(series, start_hours=np.arange(n) % HOURS_PER_DAY)
+    return sliding_episodes({"demand": demand, "renewables": renewables}, drawn, horizon)
 
 
 def _gpu_demand(rng: np.random.Generator, hours: int, model: GpuDemandModel) -> Array:
     """Demand of each hour: [T]."""
-    departure = model.load_std * _noise(rng, hours, model.load_hours)
-    load = model.load * np.exp(_total(model.shape, _clock(hours)) + departure)
-    return _below(model.idle + load, model.highest, model.softness)
+    departure = model.load_std * fading_noise(rng, hours, model.load_hours)
+    load = model.load * np.exp(harmonic_sum(model.shape, clock_hours(hours)) + departure)
+    return soft_below(model.idle + load, model.highest, model.softness)

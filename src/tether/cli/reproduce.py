@@ -1,0 +1,200 @@
+"""The commands `tether reproduce SYSTEM`: the paper's evaluation of a system that is installed, or of your own."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import Progress
+from typer.core import TyperGroup
+
+from tether.cli import shell
+
+if TYPE_CHECKING:
+    from tether.paper.engines import Piece
+
+OWN = "module:object"
+"""What the command for systems that no package names is called in the help."""
+
+
+class Group(TyperGroup):
+    """Takes the place of a system that is not installed as the name of a command, too."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name."""
+        return super().get_command(ctx, OWN if ":" in cmd_name else cmd_name)
+
+
+def _part(of: str) -> Any:
+    """An option that chooses some of what a plan has."""
+    return typer.Option(help=f"{of}, comma-separated; all that the plan has without it.")
+
+
+def _size(of: str) -> Any:
+    """An option that changes a number of the plan."""
+    return typer.Option(help=f"{of}; that of the plan without it.", min=1)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `tether reproduce SYSTEM` can be asked for."""
+
+    context: typer.Context
+    """The command is called after the system."""
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report, results.json and the figures. [default: out/SYSTEM]"),
+    ] = None
+    full: Annotated[
+        bool,
+        typer.Option("--full/--quick", help="The system's whole grid, or a small one in about a minute."),
+    ] = False
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="How learners are trained: tether (ours) or paper. --full --recipe paper is the paper's."
+        ),
+    ] = "tether"
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Episode file (.npz, as `tether data build` makes it), or folder of real data that the system has a "
+            "reader for; embedded data without it."
+        ),
+    ] = None
+    paper: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the authors' published.json, to show their numbers beside."),
+    ] = None
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Number of seeds; the spread over them is shown. [default: 3, full: 5]", min=1),
+    ] = None
+    seed: shell.Seed = 0
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that the folder holds.")] = (
+        False
+    )
+    methods: Annotated[str | None, _part("Any of prior, random+acd, rl, rl+acd, crl, acrl")] = None
+    rules: Annotated[str | None, _part("Any of paper, released, tight")] = None
+    modes: Annotated[str | None, _part("Any of offline, online")] = None
+    lams: Annotated[str | None, _part("Relative slacks")] = None
+    bs: Annotated[str | None, _part("Slacks a round, cost units")] = None
+    episodes: Annotated[int | None, _size("Synthetic training episodes")] = None
+    passes: Annotated[int | None, _size("Offline: passes over them")] = None
+    explored: Annotated[int | None, _size("Online: episodes that are played")] = None
+
+    @property
+    def system(self) -> str:
+        """The name of the system, or where it is."""
+        return str(self.context.info_name)
+
+    def changes(self) -> dict[str, Any]:
+        """What is asked for beside the plan; None where nothing is."""
+        count = (5 if self.full else 3) if self.seeds is None else self.seeds
+        words = {"methods": self.methods, "rules": self.rules, "modes": self.modes}
+        grid = {"lams": self.lams, "bs": self.bs}
+        return {
+            "seeds": tuple(shell.seeds_from(self.seed, count)),
+            "recipe": self.recipe,
+            **{
+                name: text and tuple(each.strip() for each in text.split(",")) for name, text in words.items()
+            },
+            **{name: text and tuple(shell.numbers(f"--{name}", text)) for name, text in grid.items()},
+            "train_episodes": self.episodes,
+            "passes": self.passes,
+            "explored": self.explored,
+        }
+
+
+def reproduce(options: Options) -> None:
+    """Run the paper's evaluation of this system.
+
+    Hostile learners with and without the guard; prior, RL, CRL, ACRL, RL+ACD and Random+ACD, offline and online, over
+    lam, b and seeds, audited in every round. Writes `report.html`, `results.json` and `figures/`. Finished pieces stay:
+    a killed run goes on with `--resume`.
+
+    For instance `tether reproduce carbon --full --recipe paper`, on the authors' data with
+    `--data ../shared/data/carbon --paper ../shared/paper`.
+    """
+    from tether.paper import assembly, engines, evaluation, results
+    from tether.paper.identity import identity
+    from tether.paper.report import summary_tables, write_report
+    from tether.systems import registry
+
+    data, paper, system = options.data, options.paper, registry.find(options.system)
+    wanted = evaluation.evaluation_of(system, "full" if options.full else "quick", **options.changes())
+    plant = evaluation.load_data(wanted, system, data)
+    known = identity(wanted, plant, _typed(), data, paper)
+    with engines.claim(options.out or shell.default_folder(system.name)) as folder:
+        todo = evaluation.pieces(wanted, plant, folder, data, paper)
+        with shell.progress() as progress:
+            watch = _Watch(progress, system.name, len(todo))
+            with watch:
+                done = engines.run_pieces(
+                    folder, known, todo, resume=options.resume, tell=watch.tell, finished=watch.finished
+                )
+            watch.say("report")
+            content = assembly.assemble(wanted, plant, engines.read_identity(folder), done)
+            results.write_results(folder / "results.json", content)
+            page = write_report(folder)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    shell.console.print(*summary_tables(content), sep="\n")
+    places = {"Report": page, "Results": folder / "results.json", "Figures": folder / "figures"}
+    for name, path in places.items():
+        shell.console.print(f"{name}: {path}", soft_wrap=True)
+
+
+class _Watch:
+    """Shows which piece of an evaluation is at work, and leaves a line for each that is finished."""
+
+    def __init__(self, progress: Progress, system: str, count: int) -> None:
+        self._progress, self._system, self._count = progress, system, count
+        self._all = progress.add_task(system, total=count)
+        self._piece = progress.add_task("", total=None)
+        self._done = 0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            self._progress.console.print(
+                "Stopped. Finished pieces are kept: the same command with --resume goes on."
+            )
+
+    def tell(self, piece: Piece, done: int, total: int, words: str) -> None:
+        """How far a piece is."""
+        self._progress.update(
+            self._piece, completed=done, total=total, description=f"{piece.name} {words}".strip()
+        )
+
+    def finished(self, piece: Piece, found: bool) -> None:
+        """A piece was computed, or found where an earlier run left it."""
+        self._progress.advance(self._all)
+        self._done += 1
+        took = "found" if found else f"{time.monotonic() - self._began:.1f} s"
+        line = f"{self._system} {self._done:>2}/{self._count}  {piece.name:<28} {took}"
+        self._progress.console.print(line, highlight=False)
+        self._began = time.monotonic()
+
+    def say(self, what: str) -> None:
+        """What is done after the last piece."""
+        self._progress.update(self._piece, description=what, total=None)
+
+
+def _typed() -> str:
+    """The command as typed, without what does not change the results: --resume and --out."""
+    kept: list[str] = []
+    arguments = iter(sys.argv[1:])
+    for argument in arguments:
+        if argument == "--out":
+            next(arguments, None)
+        elif argument != "--resume" and not argument.startswith("--out="):
+            kept.append(argument)
+    return shlex.join(["tether", *kept])

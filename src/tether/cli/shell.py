@@ -1,0 +1,194 @@
+"""What every command shares: its options, where it prints, how it shows progress and what it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeVar, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from tether.core import extras, output, validate
+from tether.systems import registry
+
+T = TypeVar("T")
+console = Console()
+"""Where results are printed; progress goes to standard error."""
+
+
+# Options. A command is a frozen dataclass of these, and a function of it: see `command`.
+
+
+def out_option(holds: str = "results.json and the figures") -> Any:
+    """The option `--out`, of a folder that holds this."""
+    return typer.Option("--out", help=f"Folder for {holds}; made if it is not there.")
+
+
+def seed_option(of: str = "First random seed.") -> Any:
+    """The option `--seed`."""
+    return typer.Option("--seed", help=of, min=0)
+
+
+SYSTEMS = f"{', '.join(registry.names())}, or module:object for a system of your own"
+"""What can be given where a command asks for a system."""
+
+Out = Annotated[Path, out_option()]
+Seed = Annotated[int, seed_option()]
+Seeds = Annotated[int, typer.Option(help="Number of seeds; the spread over them is shown.", min=1)]
+SystemName = Annotated[str, typer.Argument(help=f"{SYSTEMS}.", show_default=False)]
+Lam = Annotated[float, typer.Option(help="Relative slack of the promise.")]
+B = Annotated[float, typer.Option(help="Slack a round of the promise, cost units.")]
+Lams = Annotated[str, typer.Option(help="Relative slacks, comma-separated.")]
+Bs = Annotated[str, typer.Option(help="Slacks a round, comma-separated.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Episode file (.npz, as `tether data build` makes it) or folder with the authors' carbon data (.mat); "
+        "synthetic episodes without it."
+    ),
+]
+"""Where episodes come from, in every command that takes them."""
+
+
+def command(name: str, work: Callable[[T], None]) -> Callable[..., None]:
+    """The command that does `work`, a function of one dataclass whose fields are the command's options.
+
+    Typer reads the options of a command from the parameters of a function; this one has a parameter for each field.
+    An extra of the package that is missing is named, and what needs it: `name`, such as `tether train`.
+    """
+    (parameter,) = inspect.signature(work).parameters
+    options = get_type_hints(work)[parameter]
+    hints = get_type_hints(options, include_extras=True)
+
+    def call(**given: Any) -> None:
+        try:
+            work(options(**given))
+        except ModuleNotFoundError as error:
+            raise extras.missing(name, error) from None
+
+    fields = dataclasses.fields(options)
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+                annotation=hints[field.name],
+            )
+            for field in fields
+        ]
+    )
+    call.__annotations__ = {field.name: hints[field.name] for field in fields}
+    call.__doc__ = work.__doc__
+    return call
+
+
+def listed(text: str) -> list[str]:
+    """The words that an option lists, separated by commas."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """The numbers that the option `name` lists, separated by commas."""
+    try:
+        return [float(each) for each in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} must be numbers separated by commas, got {text!r}") from None
+
+
+def contracts(lams: str, bs: str) -> list[tuple[float, float]]:
+    """Every (lam, b) of the options `--lams` and `--bs`, lam by lam for each b."""
+    return [(lam, b) for b in numbers("--bs", bs) for lam in numbers("--lams", lams)]
+
+
+def promise(lam: float, b: float) -> tuple[float, float]:
+    """The options `--lam` and `--b`, checked."""
+    return validate.number("--lam", lam, minimum=0.0), validate.number("--b", b, minimum=0.0)
+
+
+def seeds_from(seed: int, count: int) -> list[int]:
+    """So many seeds, from the first one on."""
+    return list(range(seed, seed + count))
+
+
+def default_folder(*names: str) -> Path:
+    """Where the results of a command go if nothing else is asked for; a system may be called module:object."""
+    return Path("out", *(name.replace(":", "-") for name in names))
+
+
+# Progress.
+
+
+class Report(Protocol):
+    """Says how far a command has come."""
+
+    def __call__(self, done: int, total: int | None = None, what: str | None = None) -> None:
+        """`done` of `total` (as said before, if it is None) of `what`."""
+
+
+def progress(*more: ProgressColumn, bar_width: int | None = 40) -> Progress:
+    """Bars on standard error, with columns for more; they disappear at the end."""
+    terminal = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width),
+        MofNCompleteColumn(),
+        *more,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    # Elsewhere than on a terminal a bar would only leave an empty line before an error.
+    return Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+
+
+@contextmanager
+def counting(what: str, total: int | None = None) -> Iterator[Report]:
+    """A single bar; it moves when the function that it gives is called."""
+    with progress() as bars:
+        task = bars.add_task(what, total=total)
+
+        def report(done: int, total: int | None = None, what: str | None = None) -> None:
+            bars.update(task, completed=done, total=total, description=what)
+
+        yield report
+
+
+# Results.
+
+
+def typed() -> str:
+    """The command line as it was typed."""
+    return shlex.join(["tether", *sys.argv[1:]])
+
+
+def write_results(folder: Path, content: Mapping[str, Any]) -> Path:
+    """Write `results.json`, with where it comes from."""
+    path = folder / "results.json"
+    output.write_json(path, {**content, "provenance": output.provenance(typed())})
+    return path
+
+
+def finish(folder: Path, content: Mapping[str, Any], figures: Sequence[str] = ()) -> None:
+    """Write `results.json`, and say where it and the figures of these names are."""
+    results = write_results(folder, content)
+    drawn = ", ".join(str(folder / name) for name in figures)
+    label = "Figures" if len(figures) > 1 else "Figure"
+    # A path that is broken into lines cannot be copied.
+    console.print(
+        f"{label}: {drawn}   Results: {results}" if drawn else f"Results: {results}", soft_wrap=True
+    )
