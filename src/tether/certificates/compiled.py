@@ -16,8 +16,8 @@ the next states, are found. T_0 is the largest over the cells; the boxes X of th
 the hulls over them. The prior's side does not depend on the action and is enclosed once a round.
 
 *Later rounds with the prior as backup.* For x in X and x+ = x - e, the slopes J of C and F over the hull of both give
-C(x) - C(x+) in J_C E, the next gap in J_F E, and y <= J_C E - lam max(eps, C(x+)); the next X and P are enclosures of F.
-Contexts to come are anything in their range, or in the forecast band of their round.
+C(x) - C(x+) in J_C E, the next gap in J_F E, and y <= J_C E - lam max(eps, C(x+)); the next X and P are enclosures of
+F. Contexts to come are anything in their range, or in the forecast band of their round.
 
 *Later rounds with another backup* beta: enclosures of the joint function of (x, x+, z, w) with beta on the own side.
 
@@ -37,7 +37,6 @@ All numbers are computed by JAX, in float64 for the online guard; ends are round
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
@@ -46,32 +45,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tether.certificates.intervals import (
-    Interval,
-    Unbounded,
-    add,
-    contains_zero,
-    divide,
-    exact,
-    hull,
-    meet,
-    outward,
-    subtract,
-    times,
-    total,
+from tether.certificates.cells import (
+    Cells,
+    around,
+    cut,
+    difference,
+    enclosed_cell,
+    inside,
+    join,
+    moved_by,
+    only,
+    over_cells,
+    solved,
+    spread,
 )
+from tether.certificates.intervals import Interval, Unbounded, hull, meet, outward, subtract
 from tether.certificates.model import Model
 from tether.certificates.programs import LOWER, UPPER, Program, enclose
 from tether.certificates.structure import Bounds, Round, Structure
 from tether.certificates.structured import Structured
-from tether.core import validate
+from tether.certificates.survey import EDGE, Contraction, Survey, contraction_of, survey_of, widened
+from tether.core import saved, validate
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome
 from tether.core.contract import Contract
 from tether.core.ops import NUMPY, Flag, Number, Ops, jax_ops
 
 Array = Any
-SEARCHED = 4096
-"""Pieces of the ranges over which a contraction is looked for."""
 
 
 @dataclass(frozen=True)
@@ -89,28 +88,6 @@ class Precision:
         for name in ("cells", "later_cells"):
             validate.count(name, getattr(self, name))
         validate.count("rounds", self.rounds, minimum=0)
-
-
-class Contraction(NamedTuple):
-    """That gaps under the prior shrink, in the norm max_i |e_i| / weights_i."""
-
-    rate: float
-    """rho, a round."""
-    weights: tuple[float, ...]
-    """[n]"""
-    costs: tuple[float, ...]
-    """[n] largest slope of the prior's cost in each entry of the state, cost units a state unit."""
-
-
-class Cells(NamedTuple):
-    """Cost and next state, k = 1 + n numbers, in each of c cells of their d inputs: all that is known of them there."""
-
-    middle: Interval
-    """[c, k] at the middle of the cell."""
-    slope: Interval
-    """[c, d, k] over the cell."""
-    range: Interval
-    """[c, k] natural range over the cell."""
 
 
 class Gaps(NamedTuple):
@@ -143,39 +120,6 @@ class Refined(NamedTuple):
     """[n] the own state."""
     possible: Array
     """Whether some draw explains what was seen."""
-
-
-def _cut(low: Any, high: Any, count: int, sizes: Any) -> Interval:
-    """A box as at most `count` cells, [cells, d] each, cut most often along the entries of the largest `sizes` [d]."""
-    cuts = np.ones(len(low), dtype=int)
-    while True:
-        share = np.where((high > low) & (np.prod(cuts) // cuts * (cuts + 1) <= count), sizes / cuts, 0.0)
-        if not np.any(share > 0.0):
-            break
-        cuts[np.argmax(share)] += 1
-    places = np.indices(cuts).reshape(len(cuts), -1).T  # [cells, d]
-    ends = [low + (high - low) * (places + shift) / cuts for shift in (0, 1)]
-    return Interval(ends[0], np.where(places + 1 == cuts, high, ends[1]))
-
-
-def _over(cells: Interval) -> Interval:
-    """The hull over the first axis."""
-    return Interval(jnp.min(cells.low, axis=0), jnp.max(cells.high, axis=0))
-
-
-def _join(*parts: Interval) -> Interval:
-    return Interval(jnp.concatenate([each.low for each in parts]), jnp.concatenate([each.high for each in parts]))
-
-
-def _largest_product(slopes: Interval, gap: Interval) -> Interval:
-    """Slopes [n, m] times a gap [n], summed over its entries: [m]."""
-    products = times(slopes, Interval(gap.low[:, None], gap.high[:, None]))
-    summed = Interval(total(products.low), total(products.high))
-    return outward(*summed, 2.0 * slopes.low.shape[0])
-
-
-def _inside(value: Interval, box: Interval) -> Array:
-    return jnp.logical_and(jnp.all(value.low >= box.low), jnp.all(value.high <= box.high))
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,8 +190,8 @@ class CompiledStructure(Structure):
         return Interval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
 
     def _cells(self, count: int, dtype: Any) -> Interval:
-        cut = _cut(*self.model.box("draws"), count, self._survey.draw_effects)
-        return Interval(jnp.asarray(cut.low, dtype), jnp.asarray(cut.high, dtype))
+        cells = cut(*self.model.box("draws"), count, self._survey.draw_effects)
+        return Interval(jnp.asarray(cells.low, dtype), jnp.asarray(cells.high, dtype))
 
     def _context(self, place: Array, dtype: Any) -> Interval:
         """The range of the context in the round after `place` rounds."""
@@ -260,22 +204,26 @@ class CompiledStructure(Structure):
     # ---- what holds in the whole range
 
     @cached_property
-    def _survey(self) -> _Survey:
+    def _survey(self) -> Survey:
         """Slopes and ranges under the prior over all states, contexts and draws."""
         with jax.enable_x64(True):
-            return _survey_of(self)
+            return survey_of(self.model, lambda x, z, w: self._closed_loop(0, x, z, w))
 
     @cached_property
     def contraction(self) -> Contraction | None:
         """That gaps shrink under the prior, if the compiler found that they do."""
-        return _contraction(self._survey)
+        return contraction_of(self._survey)
 
     # ---- Structure
 
     def start(self, zero: Number) -> Any:
         """Both plants in the same state, whatever that is."""
         like = jnp.asarray(zero)
-        n, p, count = self.model.sizes[0], self.model.sizes[3], len(self._cells(self.precision.cells, like.dtype).low)
+        n, p, count = (
+            self.model.sizes[0],
+            self.model.sizes[3],
+            len(self._cells(self.precision.cells, like.dtype).low),
+        )
 
         def empty(inputs: int) -> Cells:
             shapes = ((count, 1 + n), (count, inputs, 1 + n), (count, 1 + n))
@@ -338,22 +286,22 @@ class CompiledStructure(Structure):
     def refine(self, gaps: Any, seen: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         """The box of the prior's state, narrowed by what the own state and the last cost tell of the draw."""
         x, z = seen
-        after = _around(x, epsilon)
-        observed = Interval(
-            *(jnp.concatenate([jnp.reshape(c, (1,)), s]) for c, s in zip(_around(gaps.cost, epsilon), after, strict=True))
-        )
+        costs, after = around(gaps.cost, epsilon), around(x, epsilon)
+        observed = Interval(*(jnp.concatenate([c[None], s]) for c, s in zip(costs, after, strict=True)))
         draws, possible = self._explained(gaps.own, observed)
-        n = self.model.sizes[0]
-        around = Interval(jnp.broadcast_to(-gaps.radius, (len(possible), n)), jnp.broadcast_to(gaps.radius, (len(possible), n)))
-        other = _spread(gaps.prior, Interval(*(jnp.concatenate(ends, 1) for ends in zip(around, draws, strict=True))))
-        apart = _difference(gaps.own, gaps.prior, draws, around, 1.0)
-        boxes = meet(other, subtract(observed, apart))
+        near = _both_ways(gaps.radius, len(possible))
+        other = spread(gaps.prior, _side_by_side(near, draws))
+        boxes = meet(other, subtract(observed, difference(gaps.own, gaps.prior, draws, near, 1.0)))
         low = jnp.min(jnp.where(possible[:, None], boxes.low, jnp.inf), axis=0)[1:]
         high = jnp.max(jnp.where(possible[:, None], boxes.high, -jnp.inf), axis=0)[1:]
         first = gaps.rounds <= 0.0
         known = first | ~jnp.any(possible)
         box = Interval(jnp.where(known, x, low), jnp.where(known, x, high))
-        return Refined(*box, self._prior_side(box, z), gaps.rounds, x, first | jnp.any(possible))
+        context = self._context(gaps.rounds, x.dtype)
+        off = 64.0 * epsilon * (1.0 + abs(z))
+        foretold = jnp.all((z >= context.low - off) & (z <= context.high + off))
+        explained = (first | jnp.any(possible)) & foretold
+        return Refined(*box, self._prior_side(box, z), gaps.rounds, x, explained)
 
     def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
         """See the module."""
@@ -373,12 +321,11 @@ class CompiledStructure(Structure):
     def close(self, step: Any, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Any]:  # noqa: ARG002
         """The least that the prior can have paid, from the draws that explain the cost."""
         own, prior, radius, rounds = step
-        seen = Interval(*(jnp.reshape(end, (1,)) for end in _around(jnp.asarray(cost, radius.dtype), epsilon)))
-        draws, possible = self._explained(_only(own, 1), seen)
-        around = Interval(*(jnp.broadcast_to(sign * radius, (len(possible), len(radius))) for sign in (-1.0, 1.0)))
-        joined = Interval(*(jnp.concatenate(ends, 1) for ends in zip(around, draws, strict=True)))
-        paid = _spread(_only(prior, 1), joined).low[:, 0]
-        more = _difference(_only(own, 1), _only(prior, 1), draws, around, 1.0).high[:, 0]
+        seen = Interval(*(end[None] for end in around(jnp.asarray(cost, radius.dtype), epsilon)))
+        draws, possible = self._explained(only(own, 1), seen)
+        near = _both_ways(radius, len(possible))
+        paid = spread(only(prior, 1), _side_by_side(near, draws)).low[:, 0]
+        more = difference(only(own, 1), only(prior, 1), draws, near, 1.0).high[:, 0]
         floors = jnp.maximum(paid, seen.low[0] - more)
         floor = jnp.where(jnp.any(possible), jnp.min(jnp.where(possible, floors, jnp.inf)), -jnp.inf)
         gaps: Any = Gaps(own, prior, radius, jnp.asarray(cost, radius.dtype), rounds + 1.0)
@@ -389,73 +336,71 @@ class CompiledStructure(Structure):
     def _own_side(self, x: Array, z: Array, a: Array) -> Cells:
         """Cost and next state of an action, as functions of the draw."""
         program = Program(lambda w: self._played(x, z, a, w), self.model.sizes[3], x.dtype)
-        return jax.vmap(lambda cell: _enclosed(program, cell))(self._cells(self.precision.cells, x.dtype))
+        return jax.vmap(lambda cell: enclosed_cell(program, cell))(self._cells(self.precision.cells, x.dtype))
 
     def _prior_side(self, box: Interval, z: Array) -> Cells:
         """The same of the prior, as functions of its state and the draw."""
         n, p = self.model.sizes[0], self.model.sizes[3]
         program = Program(lambda u: self._closed_loop(0, u[:n], z, u[n:]), n + p, z.dtype)
-        return jax.vmap(lambda cell: _enclosed(program, _join(box, cell)))(
+        return jax.vmap(lambda cell: enclosed_cell(program, join(box, cell)))(
             self._cells(self.precision.cells, z.dtype)
         )
 
     def _first(self, own: Cells, refined: Any, lam: Number, floor: Number) -> tuple[_First, Array]:
         """(what this round can lead to, half the width of the prior's box)."""
-        cells = self._cells(self.precision.cells, refined.low.dtype)
         radius = outward(refined.low, 0.5 * refined.high - 0.5 * refined.low, 2.0).high
-        half = outward(cells.low, 0.5 * cells.high - 0.5 * cells.low, 2.0).high
-        draws = Interval(-half, half)
-        around = Interval(*(jnp.broadcast_to(sign * radius, (len(half), len(radius))) for sign in (-1.0, 1.0)))
-        joined = Interval(*(jnp.concatenate(ends, 1) for ends in zip(around, draws, strict=True)))
+        draws = self._half_widths(radius.dtype)
+        near = _both_ways(radius, len(draws.low))
+        joined = _side_by_side(near, draws)
         weight = jnp.ones(own.middle.low.shape[1], radius.dtype).at[0].set(1.0 + lam)
-        apart = _difference(own, refined.prior, draws, around, weight)
+        apart = difference(own, refined.prior, draws, near, weight)
         # The same number as (own - prior's) - lam prior's, where the prior pays at least the floor.
-        plain = _difference(_only(own, 1), _only(refined.prior, 1), draws, around, 1.0).high[:, 0]
-        paid = jnp.maximum(_spread(_only(refined.prior, 1), joined).low[:, 0], floor)
-        excess = jnp.max(jnp.minimum(apart.high[:, 0], plain - lam * paid))
-        apart = _over(apart)
-        mine = _over(_spread(own, draws))
-        other = _over(_spread(refined.prior, joined))
-        own_next, gap, prior_next = (Interval(*(end[1:] for end in each)) for each in (mine, apart, other))
-        prior_next = meet(prior_next, subtract(own_next, gap))
-        return _First(excess, mine.high[0], own_next, gap, prior_next), radius
+        plain = difference(only(own, 1), only(refined.prior, 1), draws, near, 1.0).high[:, 0]
+        other = spread(refined.prior, joined)
+        excess = jnp.max(jnp.minimum(apart.high[:, 0], plain - lam * jnp.maximum(other.low[:, 0], floor)))
+        mine, gap, prior = (over_cells(each) for each in (spread(own, draws), apart, other))
+        own_next, gap, prior = (Interval(*(end[1:] for end in each)) for each in (mine, gap, prior))
+        return _First(excess, mine.high[0], own_next, gap, meet(prior, subtract(own_next, gap))), radius
 
     def _later(
         self, first: _First, plan: int, rounds: Array, lam: Number, floor: Number
     ) -> tuple[list[Array], Array]:
         """(Y_1, ..., Y_K, what all rounds after these add at most)."""
+        dtype = first.excess.dtype
         contraction = self.contraction if plan == 0 else None
-        tailed = contraction is not None or plan > 0
+        tailed = contraction is not None or (plan > 0 and self._survey.invariant)
         count = min(self.precision.rounds, self.horizon - 1) if tailed else self.horizon - 1
         turn = self._prior_round if plan == 0 else partial(self._backup_round, plan)
 
         def body(boxes: _Boxes, place: Array) -> tuple[_Boxes, Array]:
-            after, excess = turn(boxes, self._context(rounds + place, first.excess.dtype), lam, floor)
-            return after, excess
+            return turn(boxes, self._context(rounds + place, dtype), lam, floor)
 
-        boxes = _Boxes(first.own, first.gap, first.prior)
-        places = jnp.arange(1, count + 1, dtype=first.excess.dtype)
+        boxes, later = _Boxes(first.own, first.gap, first.prior), []
         if count:
-            boxes, excesses = jax.lax.scan(body, boxes, places)
-        later = [excesses[i] for i in range(count)] if count else []
-        if not tailed:
-            return later, jnp.zeros_like(first.excess)
-        if contraction is not None:
-            weights = jnp.asarray(contraction.weights, first.excess.dtype)
-            size = jnp.max(jnp.maximum(abs(boxes.gap.low), abs(boxes.gap.high)) / weights)
-            each = float(np.dot(contraction.weights, contraction.costs))
-            if not later:
-                # The gap is that of the next round itself.
-                return later, each / (1.0 - contraction.rate) * size
-            return later, each * (1.0 / (1.0 - contraction.rate)) * size
-        everywhere = self._box("state", first.excess.dtype)
-        context = self._box("context", first.excess.dtype)
-        slack = 1e-6 * (everywhere.high - everywhere.low)  # round-off does not leave the box that is mapped into itself
-        last = meet(Interval(boxes.own.low - slack, boxes.own.high + slack), everywhere)
-        after, excess = turn(_Boxes(last, subtract(last, everywhere), everywhere), context, lam, floor)
+            boxes, excesses = jax.lax.scan(body, boxes, jnp.arange(1, count + 1, dtype=dtype))
+            later = [excesses[i] for i in range(count)]
         left = jnp.maximum(self.horizon - 1.0 - rounds - count, 0.0)
-        rest = left * jnp.maximum(excess, 0.0)
-        return later, jnp.where(_inside(after.own, last), rest, jnp.where(left > 0.0, jnp.inf, 0.0))
+        if contraction is not None:
+            weights = jnp.asarray(contraction.weights, dtype)
+            size = jnp.max(jnp.maximum(abs(boxes.gap.low), abs(boxes.gap.high)) / weights)
+            each = float(np.dot(contraction.weights, contraction.costs)) / (1.0 - contraction.rate)
+            rest = self._if_inside(boxes, 1.000001 * each * size)
+        elif tailed:
+            rest = left * self._steady(turn, boxes, lam, floor)
+        else:
+            return later, jnp.zeros_like(first.excess)
+        return later, jnp.where(left > 0.0, rest, 0.0)
+
+    def _steady(self, turn: Any, boxes: _Boxes, lam: Number, floor: Number) -> Array:
+        """The largest excess of any later round, at least 0; infinite if the own states do not stay in a box."""
+        dtype = boxes.own.low.dtype
+        everywhere = self._widened(dtype)
+        slack = EDGE * (everywhere.high - everywhere.low)
+        last = Interval(boxes.own.low - slack, boxes.own.high + slack)
+        after, excess = turn(
+            _Boxes(last, subtract(last, everywhere), everywhere), self._box("context", dtype), lam, floor
+        )
+        return jnp.where(inside(after.own, last), jnp.maximum(excess, 0.0), jnp.inf)
 
     def _prior_round(
         self, boxes: _Boxes, context: Interval, lam: Number, floor: Number
@@ -473,15 +418,15 @@ class CompiledStructure(Structure):
         def of_cell(cell: Interval) -> tuple[Interval, Interval, Interval, Array]:
             # The slopes over both boxes serve the own one, too.
             own, either = enclose(
-                program, _join(boxes.own, context, cell), sides, over=_join(both, context, cell)
+                program, join(boxes.own, context, cell), sides, over=join(both, context, cell)
             )
             slope = either.slope
             assert slope is not None
-            gap = _largest_product(type(slope)(*(end[:n] for end in slope)), boxes.gap)
+            gap = moved_by(type(slope)(*(end[:n] for end in slope)), boxes.gap)
             return own, gap, either.range, gap.high[0] - lam * jnp.maximum(either.range.low[0], floor)
 
         *found, excess = jax.vmap(of_cell)(self._cells(self.precision.later_cells, dtype))
-        own, gap, either = (_over(Interval(*(end[:, 1:] for end in each))) for each in found)
+        own, gap, either = (over_cells(Interval(*(end[:, 1:] for end in each))) for each in found)
         return _Boxes(own, gap, meet(either, subtract(own, gap))), self._if_inside(boxes, jnp.max(excess))
 
     def _backup_round(
@@ -500,30 +445,49 @@ class CompiledStructure(Structure):
         program = Program(joint, 2 * n + nz + p, dtype)
         states = [(i, side) for side in (UPPER, LOWER) for i in range(3, 3 + 2 * n)]
         sides = [(0, UPPER), (1, UPPER), (2, LOWER), *states]
-        found = jax.vmap(lambda cell: enclose(program, _join(boxes.own, boxes.prior, context, cell), sides)[0])(
-            self._cells(self.precision.later_cells, dtype)
-        )
+        found = jax.vmap(
+            lambda cell: enclose(program, join(boxes.own, boxes.prior, context, cell), sides)[0]
+        )(self._cells(self.precision.later_cells, dtype))
         apart = found.high[:, 1] - (1.0 + lam) * jnp.maximum(found.low[:, 2], floor)
         excess = jnp.max(jnp.minimum(found.high[:, 0], apart))
-        over = _over(found)
+        over = over_cells(found)
         own, other = (Interval(*(end[3 + i * n : 3 + (i + 1) * n] for end in over)) for i in (0, 1))
         return _Boxes(own, subtract(own, other), other), self._if_inside(boxes, excess)
 
     def _if_inside(self, boxes: _Boxes, excess: Array) -> Array:
         """The excess, if both states are where the model holds; else nothing is known."""
-        everywhere = self._box("state", excess.dtype)
-        slack = 1e-6 * (everywhere.high - everywhere.low)
-        wide = Interval(everywhere.low - slack, everywhere.high + slack)
-        inside = _inside(boxes.own, wide) & _inside(boxes.prior, wide)
-        return jnp.where(inside, excess, jnp.inf)
+        everywhere = self._widened(excess.dtype)
+        held = inside(boxes.own, everywhere) & inside(boxes.prior, everywhere)
+        return jnp.where(held, excess, jnp.inf)
+
+    def _widened(self, dtype: Any) -> Interval:
+        """The range of states, a little wider."""
+        low, high = widened(self.model)
+        return Interval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
+
+    def _half_widths(self, dtype: Any) -> Interval:
+        """[c, p]: the draws of each cell, as differences from its middle."""
+        cells = self._cells(self.precision.cells, dtype)
+        half = outward(cells.low, 0.5 * cells.high - 0.5 * cells.low, 2.0).high
+        return Interval(-half, half)
 
     def _explained(self, own: Cells, seen: Interval) -> tuple[Interval, Array]:
-        """For each cell, what draws of it (as differences from its middle) explain what was seen, and whether any do."""
-        cells = self._cells(self.precision.cells, own.middle.low.dtype)
-        half = outward(cells.low, 0.5 * cells.high - 0.5 * cells.low, 2.0).high
-        draws, possible = jax.vmap(_solved, in_axes=(0, 0, None))(own, Interval(-half, half), seen)
-        inside = jnp.all((own.range.low <= seen.high) & (own.range.high >= seen.low), axis=1)
-        return draws, possible & inside
+        """For each cell the draws (as differences from its middle) that explain what was seen, and if there are any."""
+        draws, possible = jax.vmap(solved, in_axes=(0, 0, None))(
+            own, self._half_widths(own.middle.low.dtype), seen
+        )
+        held = jnp.all((own.range.low <= seen.high) & (own.range.high >= seen.low), axis=1)
+        return draws, possible & held
+
+
+def _both_ways(radius: Array, count: int) -> Interval:
+    """[c, n]: differences from the middle of the prior's box, the same in each cell."""
+    return Interval(*(jnp.broadcast_to(sign * radius, (count, len(radius))) for sign in (-1.0, 1.0)))
+
+
+def _side_by_side(first: Interval, second: Interval) -> Interval:
+    """[c, n + p] of [c, n] and [c, p]."""
+    return Interval(*(jnp.concatenate(ends, 1) for ends in zip(first, second, strict=True)))
 
 
 class _First(NamedTuple):
@@ -542,153 +506,6 @@ class _Boxes(NamedTuple):
     own: Interval
     gap: Interval
     prior: Interval
-
-
-class _Survey(NamedTuple):
-    """What the prior does anywhere in the range of states."""
-
-    slopes: np.ndarray
-    """[n, n] largest |d next state_j / d state_i|."""
-    cost_slopes: np.ndarray
-    """[n]"""
-    draw_effects: np.ndarray
-    """[p] largest change of the prior's cost by each entry of the draw, over its whole range."""
-    largest_cost: float
-    invariant: bool
-    """Whether the range of states is mapped into itself."""
-
-
-def _around(values: Array, epsilon: Number) -> Interval:
-    """What is seen, with the round-off that it may have."""
-    values = jnp.asarray(values)
-    off = 64.0 * max(float(jnp.finfo(values.dtype).eps), 0.0) * (1.0 + abs(values))
-    off = jnp.maximum(off, 64.0 * epsilon * (1.0 + abs(values)))
-    return Interval(values - off, values + off)
-
-
-def _enclosed(program: Program, box: Interval) -> Cells:
-    """A program over one box."""
-    found = program.enclosed(box, True)
-    slope = found.slope
-    if slope is None:
-        zeros = jnp.zeros((box.low.shape[0], *found.range.low.shape), found.range.low.dtype)
-        slope = Interval(zeros, zeros)
-    middle = found.range if found.middle is None else found.middle
-    return Cells(Interval(*middle), Unbounded(*slope), Interval(*found.range))
-
-
-def _only(cells: Cells, count: int) -> Cells:
-    """The first `count` outputs."""
-    return Cells(*(type(each)(*(end[..., :count] for end in each)) for each in cells))
-
-
-def _spread(cells: Cells, away: Interval) -> Interval:
-    """[c, k]: the outputs where the inputs differ from the middle by `away`, [c, d]."""
-    return meet(add(cells.middle, _moved(cells.slope, away)), cells.range)
-
-
-def _moved(slope: Interval, away: Interval) -> Interval:
-    """[c, k] of slopes [c, d, k] and differences [c, d]."""
-    products = times(slope, Interval(away.low[..., None], away.high[..., None]))
-    summed = Interval(total(products.low, 1), total(products.high, 1))
-    return outward(*summed, 2.0 * slope.low.shape[1])
-
-
-def _difference(own: Cells, prior: Cells, draws: Interval, around: Interval, weight: Any) -> Interval:
-    """[c, k]: own minus `weight` [k] times the prior's, on the same draws; slopes are subtracted before they count.
-
-    Args:
-        own: Functions of the draw.
-        prior: Functions of the prior's state and the draw.
-        draws: [c, p] the draws, as differences from the middles of the cells.
-        around: [c, n] the prior's state, as differences from the middle of its box.
-        weight: 1 + lam for costs, 1 for states.
-    """
-    n = around.low.shape[1]
-    scale = exact(jnp.broadcast_to(jnp.asarray(weight, own.middle.low.dtype), own.middle.low.shape[1:]))
-    by_state, by_draw = (type(prior.slope)(*(end[:, part] for end in prior.slope)) for part in (slice(n), slice(n, None)))
-    slope = subtract(own.slope, times(by_draw, scale))
-    moved = subtract(_moved(slope, draws), times(_moved(by_state, around), scale))
-    mean = add(subtract(own.middle, times(prior.middle, scale)), moved)
-    return meet(mean, subtract(own.range, times(prior.range, scale)))
-
-
-def _solved(own: Cells, away: Interval, seen: Interval) -> tuple[Interval, Array]:
-    """The draws of one cell that can solve f(w) = seen, as differences from its middle, narrowed entry by entry.
-
-    From f(w) in f(c) + J (w - c): w_j - c_j in (seen - f(c) - sum_{l != j} J_l (w_l - c_l)) / J_j, where J_j is not 0.
-    """
-    left = subtract(seen, own.middle)  # [k]
-    moved = times(own.slope, Interval(away.low[:, None], away.high[:, None]))  # [p, k]
-    summed = Interval(total(moved.low), total(moved.high))
-    others = outward(summed.low - moved.low, summed.high - moved.high, 4.0 * moved.low.shape[0])
-    unknown = ~(jnp.isfinite(others.low) & jnp.isfinite(others.high)) | contains_zero(own.slope)
-    safe = Interval(*(jnp.where(unknown, 1.0, end) for end in own.slope))
-    rest = subtract(
-        Interval(*(jnp.broadcast_to(end, moved.low.shape) for end in left)),
-        Interval(*(jnp.where(unknown, 0.0, end) for end in others)),
-    )
-    steps = divide(rest, safe)
-    steps = Interval(jnp.where(unknown, -jnp.inf, steps.low), jnp.where(unknown, jnp.inf, steps.high))
-    found = outward(jnp.max(steps.low, axis=1), jnp.min(steps.high, axis=1), 2.0)
-    low, high = jnp.maximum(away.low, found.low), jnp.minimum(away.high, found.high)
-    possible = jnp.all(low <= high)
-    return Interval(jnp.where(possible, low, away.low), jnp.where(possible, high, away.high)), possible
-
-
-def _survey_of(structure: CompiledStructure) -> _Survey:
-    model = structure.model
-    n, nz, _, p = model.sizes
-    low = np.concatenate([model.box(name)[0] for name in ("state", "context", "draws")])
-    high = np.concatenate([model.box(name)[1] for name in ("state", "context", "draws")])
-    pieces = _cut(low, high, SEARCHED, np.ones(len(low)))
-
-    def closed_loop(u: Array) -> Array:
-        return structure._closed_loop(0, u[:n], u[n : n + nz], u[n + nz :])
-
-    @jax.jit
-    def survey(pieces: Interval) -> Any:
-        program = Program(closed_loop, n + nz + p, jnp.float64)
-
-        def of_piece(piece: Interval) -> Any:
-            found, inside = enclose(program, piece)
-            assert inside.slope is not None
-            return found, jnp.maximum(abs(inside.slope.low), abs(inside.slope.high))
-
-        found, sizes = jax.vmap(of_piece)(pieces)
-        return _over(found), jnp.max(sizes, axis=0)
-
-    found, sizes = survey(Interval(jnp.asarray(pieces.low), jnp.asarray(pieces.high)))
-    sizes = np.asarray(sizes)
-    state = model.box("state")
-    slack = 1e-9 * (1.0 + np.abs(state[0]) + np.abs(state[1]))
-    invariant = bool(
-        np.all(np.asarray(found.low)[1:] >= state[0] - slack)
-        and np.all(np.asarray(found.high)[1:] <= state[1] + slack)
-    )
-    draws = model.box("draws")
-    effects = np.nan_to_num(sizes[n + nz :, 0], posinf=1.0) * (draws[1] - draws[0])
-    effects = np.maximum(effects, 1e-6 * np.max(effects, initial=1e-300))
-    return _Survey(sizes[:n, 1:], sizes[:n, 0], effects, float(np.asarray(found.high)[0]), invariant)
-
-
-def _contraction(survey: _Survey) -> Contraction | None:
-    """Weights in which gaps shrink, by the Perron vector of the matrix of slopes, if they do."""
-    matrix = survey.slopes.T  # [to, from]
-    if not survey.invariant or not np.all(np.isfinite(matrix)) or not np.all(np.isfinite(survey.cost_slopes)):
-        return None
-    n = len(matrix)
-    # A little of everything makes the matrix irreducible, so that all weights are positive.
-    weights = np.ones(n)
-    for _ in range(200):
-        weights = (matrix + 1e-3 / n) @ weights
-        if not np.all(weights > 0.0):
-            return None
-        weights /= weights.max()
-    rate = float(np.max((matrix @ weights) / weights)) * (1.0 + 1e-9)
-    if not rate < 1.0 - 1e-6:
-        return None
-    return Contraction(rate, tuple(weights.tolist()), tuple(survey.cost_slopes.tolist()))
 
 
 @dataclass(frozen=True)
@@ -730,7 +547,8 @@ class Compiled(Structured):
     def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
         """See `Structured.update`."""
         if ops is NUMPY:
-            return self._online("update", state, taken, outcome._replace(revealed=None))
+            kept = Outcome(outcome.cost, applied=outcome.applied, epsilon=outcome.epsilon)
+            return self._online("update", state, taken, kept)
         return super().update(state, taken, outcome, ops)
 
     def to_dict(self) -> dict[str, Any]:
@@ -742,6 +560,15 @@ class Compiled(Structured):
             "resolution": self.resolution,
         }
 
+    def restored_gaps(self, entries: Any) -> Any:
+        """The gaps that were saved as plain numbers and lists, checked."""
+        return _rebuilt("gaps", self.start(NUMPY, 0.0).gaps, entries)
+
+    def restored_step(self, entries: Any) -> Any:
+        """What closing an open round needs, saved as plain numbers and lists, checked."""
+        gaps = self.start(NUMPY, 0.0).gaps
+        return _rebuilt("step", (gaps.own, gaps.prior, gaps.radius, gaps.rounds), entries)
+
     @cached_property
     def _digest(self) -> str:
         structure: Any = self.system
@@ -751,9 +578,14 @@ class Compiled(Structured):
             like = [jnp.zeros(size) for size in (n, nz, m, p)]
             played = jax.make_jaxpr(structure._played)(*like)
             policies = [
-                jax.make_jaxpr(partial(structure._policy, plan))(*like[:2]) for plan in range(1 + len(model.backups))
+                jax.make_jaxpr(partial(structure._policy, plan))(*like[:2])
+                for plan in range(1 + len(model.backups))
             ]
-        ranges = [np.asarray(end).tolist() for name in ("state", "action", "context", "draws") for end in model.box(name)]
+        ranges = [
+            np.asarray(end).tolist()
+            for name in ("state", "action", "context", "draws")
+            for end in model.box(name)
+        ]
         text = f"{played} {policies} {ranges} {structure.precision} {list(model.backups)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -763,11 +595,24 @@ class Compiled(Structured):
             # Relative round-off is a plain number of the program, not one that it computes with.
             off = tuple(getattr(each, "epsilon", None) for each in given)
             given = tuple(
-                each if known is None else each._replace(epsilon=0.0) for each, known in zip(given, off, strict=True)
+                each if known is None else each._replace(epsilon=0.0)
+                for each, known in zip(given, off, strict=True)
             )
             arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=_kind(leaf)), given)
             found = _compiled_step(self, method, (*options.items(), ("off", off)), arrays)
             return jax.tree.map(_plain, found)
+
+
+def _rebuilt(name: str, like: Any, entries: Any) -> Any:
+    """Nested lists in the structure of `like`, every number checked; infinite slopes are allowed."""
+    if isinstance(like, tuple):
+        saved.require_length(name, entries, len(like))
+        parts = [_rebuilt(name, *pair) for pair in zip(like, entries, strict=True)]
+        return like._make(parts) if hasattr(like, "_make") else tuple(parts)
+    found = np.asarray(entries, dtype=float)
+    if found.shape != np.shape(like) or np.any(np.isnan(found)):
+        raise ValueError(f"{name} must be numbers of shape {np.shape(like)}, got {entries!r}")
+    return found if found.ndim else float(found)
 
 
 def _kind(leaf: Any) -> Any:
@@ -784,13 +629,16 @@ def _plain(leaf: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _compiled_step(certificate: Compiled, method: str, options: tuple[tuple[str, Any], ...], given: Any) -> Any:
+def _compiled_step(
+    certificate: Compiled, method: str, options: tuple[tuple[str, Any], ...], given: Any
+) -> Any:
     ops = jax_ops()
     if method == "start":
         return Structured.start(certificate, ops, *given)
     known = dict(options)
     given = tuple(
-        each if off is None else each._replace(epsilon=off) for each, off in zip(given, known.pop("off"), strict=True)
+        each if off is None else each._replace(epsilon=off)
+        for each, off in zip(given, known.pop("off"), strict=True)
     )
     if "norm" in known:
         *rest, low, high = given

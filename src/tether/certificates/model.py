@@ -71,23 +71,31 @@ class Model:
                 raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
         for name in ("state", "context", "draws", "action"):
             low, high = _ends(name, getattr(self, name))
-            if np.any(~(low <= high)) or (name != "action" and not np.all(np.isfinite([*low.flat, *high.flat]))):
+            if np.any(~(low <= high)) or (
+                name != "action" and not np.all(np.isfinite([*low.flat, *high.flat]))
+            ):
                 raise ValueError(
                     f"{name} must be a finite range (low, high) with low <= high, got {getattr(self, name)!r}"
                 )
         for name, backup in self.backups.items():
             if not isinstance(name, str) or not callable(backup) or name == "prior":
-                raise TypeError(f"backups must map names other than 'prior' to functions, got {name!r}: {backup!r}")
+                raise TypeError(
+                    f"backups must map names other than 'prior' to functions, got {name!r}: {backup!r}"
+                )
         if self.band is not None:
             low, high = _ends("band", self.band)
             shape = _ends("context", self.context)[0].shape
             if low.shape[1:] != shape or np.any(~(low <= high)):
-                raise ValueError(f"band must be (low, high), [H{', n' if shape else ''}] each, got {self.band!r}")
+                raise ValueError(
+                    f"band must be (low, high), [H{', n' if shape else ''}] each, got {self.band!r}"
+                )
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of state, context, action and draw."""
-        return tuple(_ends(name, getattr(self, name))[0].shape for name in ("state", "context", "action", "draws"))
+        return tuple(
+            _ends(name, getattr(self, name))[0].shape for name in ("state", "context", "action", "draws")
+        )
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -151,7 +159,9 @@ class Model:
         return cls(step, cost, prior, state, action, context, draws, **options)
 
     @classmethod
-    def from_env(cls, env: Any, backups: Mapping[str, Callable[[Values, Values], Values]] | None = None) -> Model:
+    def from_env(
+        cls, env: Any, backups: Mapping[str, Callable[[Values, Values], Values]] | None = None
+    ) -> Model:
         """The model of an environment of tether's kind (`tether.systems.base.Env`).
 
         Ranges are those of `env.limits()` and `env.search_ranges()`: the entries of the state that are named there are
@@ -179,7 +189,9 @@ class Model:
             )
         like = {name: np.shape(getattr(initial, name)) for name in fields}
 
-        def split(values: Any, names: tuple[str, ...], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+        def split(
+            values: Any, names: tuple[str, ...], shapes: Mapping[str, tuple[int, ...]]
+        ) -> dict[str, Any]:
             parts, start = {}, 0
             for name in names:
                 size = math.prod(shapes[name])
@@ -212,7 +224,9 @@ class Model:
             return after.cost, flat([getattr(after.state, name) for name in fields])
 
         def prior(x: Any, z: Any) -> Any:
-            middle = {name: 0.5 * (np.asarray(ranges[name][0]) + np.asarray(ranges[name][1])) for name in hidden}
+            middle = {
+                name: 0.5 * (np.asarray(ranges[name][0]) + np.asarray(ranges[name][1])) for name in hidden
+            }
             return env.prior(env.observe(state_of(x), {**fixed, **split(z, seen, shapes), **middle}))
 
         def read(observation: Any) -> tuple[Any, Any]:
@@ -228,7 +242,9 @@ class Model:
                 for i in (0, 1)
             )  # type: ignore[return-value]
 
-        action = tuple(np.broadcast_to(np.asarray(end, dtype=float), env.action_shape) for end in (env.low, env.high))
+        action = tuple(
+            np.broadcast_to(np.asarray(end, dtype=float), env.action_shape) for end in (env.low, env.high)
+        )
         return cls(
             step, cost, prior, ends(fields, like), action, ends(seen, shapes), ends(hidden, shapes),
             backups or {}, None, read, play,
@@ -240,5 +256,7 @@ def _ends(name: str, given: Any) -> tuple[Any, Any]:
         low, high = (np.asarray(end, dtype=np.float64) for end in given)
         low, high = np.broadcast_arrays(low, high)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a range (low, high) of numbers or vectors, got {given!r}") from error
+        raise ValueError(
+            f"{name} must be a range (low, high) of numbers or vectors, got {given!r}"
+        ) from error
     return low, high

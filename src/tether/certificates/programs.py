@@ -15,60 +15,20 @@ measures.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from tether.certificates.intervals import (
-    UNARY,
-    Array,
-    Interval,
-    Unary,
-    Unbounded,
-    add,
-    dot,
-    exact,
-    hull,
-    meet,
-    negative,
-    outward,
-    power,
-    reciprocal,
-    subtract,
-    times,
-    total,
+from tether.certificates.intervals import Array, Interval, Unbounded, exact, meet, outward, times, total
+from tether.certificates.primitives import BENT, Enclosed, concatenate_along, moved, outputs
+
+NESTED = frozenset(
+    ["jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call"]
 )
-
-
-class CannotBound(ValueError):
-    """A function uses an operation that intervals are not known for."""
-
-
-class Enclosed(NamedTuple):
-    """What is known of an intermediate value."""
-
-    range: Interval
-    slope: Interval | None
-    """[d, *shape] for each of the d inputs; None if it depends on none of them."""
-    middle: Interval | None = None
-    """Its value at the middle of the box; None if it depends on no input."""
-
-
-LINEAR = frozenset(
-    "reshape broadcast_in_dim squeeze expand_dims transpose rev slice copy copy_p real stop_gradient".split()
-)
-"""Operations that move numbers and change none, with one argument."""
-NESTED = frozenset("jit pjit closed_call core_call remat checkpoint custom_jvp_call custom_vjp_call".split())
 """Operations that hold a program of their own."""
-COMPARISONS = frozenset("gt ge lt le eq ne".split())
-BENT = frozenset(UNARY) | COMPARISONS | frozenset(
-    "mul div max min clamp abs integer_pow pow rem reduce_max reduce_min dot_general".split()
-)
-"""Operations that are not linear: what they are given is made as tight as can be."""
 
 
 class Program:
@@ -114,8 +74,8 @@ def _evaluate(
 
     for equation, wanted in zip(jaxpr.eqns, needed, strict=True):
         if wanted:
-            outputs = _apply(equation, [read(each) for each in equation.invars], radius)
-            known |= dict(zip(equation.outvars, outputs, strict=True))
+            found = _apply(equation, [read(each) for each in equation.invars], radius)
+            known |= dict(zip(equation.outvars, found, strict=True))
     return [read(each) for each in jaxpr.outvars]
 
 
@@ -141,11 +101,11 @@ def _apply(equation: Any, values: list[Enclosed], radius: Array | None) -> list[
         return _scan(options, values, radius)
     if name in BENT and radius is not None:
         values = [_tight(each, radius) for each in values]
-    found = _outputs(equation, values)
+    found = outputs(equation, values)
     if all(each.middle is None for each in values):
         return found
     at_middle = [Enclosed(each.range if each.middle is None else each.middle, None) for each in values]
-    middles = _outputs(equation, at_middle)
+    middles = outputs(equation, at_middle)
     return [each._replace(middle=middle.range) for each, middle in zip(found, middles, strict=True)]
 
 
@@ -163,373 +123,45 @@ def _tight(value: Enclosed, radius: Array) -> Enclosed:
     return value._replace(range=found, slope=jax.lax.optimization_barrier(value.slope))
 
 
-def _outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
-    """Range and slopes of what an operation gives."""
-    name, options = equation.primitive.name, equation.params
-    if name == "split":
-        ends = np.cumsum(options["sizes"])
-        starts = ends - np.asarray(options["sizes"])
-        cut = partial(jax.lax.slice_in_dim, axis=options["axis"])
-        return [
-            _moved(partial(cut, start_index=a, limit_index=b), values[0])
-            for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
-    if name in COMPARISONS:
-        return [Enclosed(_compare(name, *(each.range for each in values)), None)]
-    rule = RULES.get(name)
-    if rule is not None:
-        return [rule(equation, *values)]
-    if name in UNARY:
-        return [_unary(UNARY[name], values[0])]
-    if name in LINEAR:
-        return [_moved(partial(equation.primitive.bind, **options), values[0])]
-    if all(each.slope is None and each.range.exact for each in values):
-        found = equation.primitive.bind(*(each.range.low for each in values), **options)
-        several = found if equation.primitive.multiple_results else [found]
-        return [Enclosed(exact(each), None) for each in several]
-    raise CannotBound(f"the operation {name!r} cannot be bounded over an interval{_place(equation)}")
-
-
-def _place(equation: Any) -> str:
-    """Where in the user's code an operation stands."""
-    try:
-        from jax._src import source_info_util
-
-        frame = source_info_util.user_frame(equation.source_info.traceback)
-    except Exception:
-        return ""
-    return "" if frame is None else f"; it stands in {frame.file_name}, line {frame.start_line}"
-
-
-def _unary(rule: Unary, value: Enclosed) -> Enclosed:
-    found = rule.range(value.range)
-    slope = None if value.slope is None else times(rule.slope(value.range), value.slope)
-    return Enclosed(found, slope)
-
-
-def _moved(move: Callable[[Array], Array], value: Enclosed) -> Enclosed:
-    low = move(value.range.low)
-    found = Interval(low, low) if value.range.exact else type(value.range)(low, move(value.range.high))
-    slope = None
-    if value.slope is not None:
-        slope = type(value.slope)(*(jax.vmap(move)(each) for each in value.slope))
-    return Enclosed(found, slope)
-
-
-def _sum_of_slopes(first: Interval | None, second: Interval | None) -> Interval | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return add(first, second)
-
-
-def _spread(value: Enclosed, like: Interval | None) -> Interval:
-    """The slopes of a value, zeros where it depends on nothing."""
-    if value.slope is not None or like is None:
-        assert value.slope is not None
-        return value.slope
-    zeros = jnp.zeros((like.low.shape[0], *value.range.low.shape), like.low.dtype)
-    return Interval(zeros, zeros)
-
-
-def _add(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    return Enclosed(add(first.range, second.range), _sum_of_slopes(first.slope, second.slope))
-
-
-def _subtract(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    slope = None if second.slope is None else negative(second.slope)
-    return Enclosed(subtract(first.range, second.range), _sum_of_slopes(first.slope, slope))
-
-
-def _times(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    parts = [
-        None if one.slope is None else times(other.range, one.slope)
-        for one, other in ((first, second), (second, first))
-    ]
-    return Enclosed(times(first.range, second.range), _sum_of_slopes(*parts))
-
-
-def _divide(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    inverse = reciprocal(second.range)
-    quotient = times(first.range, inverse)
-    over = None if first.slope is None else times(inverse, first.slope)
-    under = None
-    if second.slope is not None:
-        under = negative(times(times(quotient, inverse), second.slope))
-    return Enclosed(quotient, _sum_of_slopes(over, under))
-
-
-def _extreme(larger: bool, first: Enclosed, second: Enclosed) -> Enclosed:
-    """The larger (or smaller) of two; the slopes of that which it is, of both where it may be either."""
-    one, other = first.range, second.range
-    pick = jnp.maximum if larger else jnp.minimum
-    low = pick(one.low, other.low)
-    found = Interval(low, low if one.exact and other.exact else pick(one.high, other.high))
-    like = first.slope if first.slope is not None else second.slope
-    if like is None:
-        return Enclosed(found, None)
-    is_first = one.low >= other.high if larger else one.high <= other.low
-    is_second = other.low >= one.high if larger else other.high <= one.low
-    return Enclosed(found, _either(is_first, is_second, _spread(first, like), _spread(second, like)))
-
-
-def _either(is_first: Array, is_second: Array, first: Interval, second: Interval) -> Interval:
-    both = hull(first, second)
-    ends = zip(first, second, both, strict=True)
-    return type(both)(*(jnp.where(is_first, a, jnp.where(is_second, b, c)) for a, b, c in ends))
-
-
-def _clamp(_: Any, low: Enclosed, value: Enclosed, high: Enclosed) -> Enclosed:
-    return _extreme(False, _extreme(True, value, low), high)
-
-
-def _absolute(_: Any, value: Enclosed) -> Enclosed:
-    return _extreme(True, value, _negated(None, value))
-
-
-def _negated(_: Any, value: Enclosed) -> Enclosed:
-    return Enclosed(negative(value.range), None if value.slope is None else negative(value.slope))
-
-
-def _integer_power(equation: Any, value: Enclosed) -> Enclosed:
-    exponent = equation.params["y"]
-    slope = None
-    if value.slope is not None:
-        derivative = times(exact(jnp.asarray(float(exponent), value.range.low.dtype)), power(value.range, exponent - 1))
-        slope = times(derivative, value.slope)
-    return Enclosed(power(value.range, exponent), slope)
-
-
-def _real_power(_: Any, base: Enclosed, exponent: Enclosed) -> Enclosed:
-    """base^exponent = exp(exponent log base), for bases that are not negative."""
-    logarithm = _unary(UNARY["log"], base)
-    return _unary(UNARY["exp"], _times(None, exponent, logarithm))
-
-
-def _compare(name: str, first: Interval, second: Interval) -> Interval:
-    """Truth values: `low` is whether it holds for certain, `high` whether it may."""
-    if name in ("lt", "le"):
-        return _compare({"lt": "gt", "le": "ge"}[name], second, first)
-    if name == "gt":
-        return Interval(first.low > second.high, first.high > second.low)
-    if name == "ge":
-        return Interval(first.low >= second.high, first.high >= second.low)
-    single = jnp.logical_and(first.low == first.high, second.low == second.high)
-    same = Interval(
-        jnp.logical_and(single, first.low == second.low),
-        jnp.logical_and(first.low <= second.high, second.low <= first.high),
-    )
-    return same if name == "eq" else Interval(~same.high, ~same.low)
-
-
-def _not(_: Any, value: Enclosed) -> Enclosed:
-    return Enclosed(Interval(~value.range.high, ~value.range.low), None)
-
-
-def _and(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    return Enclosed(Interval(*(a & b for a, b in zip(first.range, second.range, strict=True))), None)
-
-
-def _or(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    return Enclosed(Interval(*(a | b for a, b in zip(first.range, second.range, strict=True))), None)
-
-
-def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
-    """`where`: the one or the other if the box decides it; else both, and slopes are infinite as it may jump."""
-    if len(cases) != 2:
-        raise CannotBound(f"a choice between {len(cases)} cases cannot be bounded{_place(equation)}")
-    if_false, if_true = cases
-    sure, never = condition.range.low, ~condition.range.high
-    if condition.range.low.dtype != bool:
-        sure, never = condition.range.low == 1, condition.range.high == 0
-    found = _either(sure, never, if_true.range, if_false.range)
-    like = if_true.slope if if_true.slope is not None else if_false.slope
-    if like is None:
-        return Enclosed(found, None)
-    slope = _either(sure, never, _spread(if_true, like), _spread(if_false, like))
-    decided = jnp.logical_or(sure, never)
-    jump = Unbounded(jnp.where(decided, slope.low, -jnp.inf), jnp.where(decided, slope.high, jnp.inf))
-    return Enclosed(found, jump)
-
-
-def _convert(equation: Any, value: Enclosed) -> Enclosed:
-    kind = equation.params["new_dtype"]
-    moved = _moved(lambda each: each.astype(kind), value)
-    if not jnp.issubdtype(kind, jnp.floating):
-        return Enclosed(moved.range, None)
-    return Enclosed(moved.range if value.range.exact else outward(*moved.range), moved.slope)
-
-
-def _dot(equation: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    options = equation.params
-    apply = partial(equation.primitive.bind, **options)
-    (contracted, _), _ = options["dimension_numbers"]
-    terms = int(np.prod([first.range.low.shape[axis] for axis in contracted], initial=1))
-    slope = None
-    if first.slope is not None:
-        slope = dot(first.slope, second.range, jax.vmap(apply, (0, None)), terms)
-    if second.slope is not None:
-        other = dot(first.range, second.slope, jax.vmap(apply, (None, 0)), terms)
-        slope = _sum_of_slopes(slope, other)
-    return Enclosed(dot(first.range, second.range, apply, terms), slope)
-
-
-def _reduce_sum(equation: Any, value: Enclosed) -> Enclosed:
-    apply = partial(equation.primitive.bind, **equation.params)
-    terms = int(np.prod([value.range.low.shape[axis] for axis in equation.params["axes"]], initial=1))
-
-    def summed(each: Interval, sum_up: Callable[[Array], Array]) -> Interval:
-        unit = terms * float(jnp.finfo(each.low.dtype).eps)
-        low, high = (sum_up(end) for end in each)
-        off = [unit * sum_up(abs(end)) for end in each]
-        return outward(low - off[0], high + off[1])
-
-    slope = None if value.slope is None else summed(value.slope, jax.vmap(apply))
-    return Enclosed(summed(value.range, apply), slope)
-
-
-def _reduce_extreme(equation: Any, value: Enclosed) -> Enclosed:
-    apply = partial(equation.primitive.bind, **equation.params)
-    found = Interval(*(apply(end) for end in value.range))
-    slope = None
-    if value.slope is not None:
-        axes = tuple(axis + 1 for axis in equation.params["axes"])
-        slope = Interval(jnp.min(value.slope.low, axis=axes), jnp.max(value.slope.high, axis=axes))
-    return Enclosed(found, slope)
-
-
-def _concatenate(equation: Any, *values: Enclosed) -> Enclosed:
-    return _concatenate_along(equation.params["dimension"], values)
-
-
-def _concatenate_along(axis: int, values: Sequence[Enclosed]) -> Enclosed:
-    low = jnp.concatenate([each.range.low for each in values], axis)
-    known = all(each.range.exact for each in values)
-    found = Interval(low, low if known else jnp.concatenate([each.range.high for each in values], axis))
-    like = next((each.slope for each in values if each.slope is not None), None)
-    if like is None:
-        return Enclosed(found, None)
-    slopes = [_spread(each, like) for each in values]
-    kind = Unbounded if any(isinstance(each, Unbounded) for each in slopes) else Interval
-    return Enclosed(found, kind(*(jnp.concatenate(ends, axis + 1) for ends in zip(*slopes, strict=True))))
-
-
-def _stacked(equation: Any, *values: Enclosed) -> Enclosed:
-    axis = equation.params["axis"]
-    return _concatenate_along(axis, [_moved(partial(jnp.expand_dims, axis=axis), each) for each in values])
-
-
-def _padded(equation: Any, value: Enclosed, filling: Enclosed) -> Enclosed:
-    options = equation.params
-    found = Interval(
-        *(equation.primitive.bind(a, b, **options) for a, b in zip(value.range, filling.range, strict=True))
-    )
-    slope = None
-    if value.slope is not None:
-        pad = jax.vmap(lambda each: equation.primitive.bind(each, jnp.zeros((), each.dtype), **options))
-        slope = Interval(*(pad(each) for each in value.slope))
-    return Enclosed(found, slope)
-
-
-def _remainder(_: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
-    """What is left after whole multiples, towards 0, as C has it."""
-    size = jnp.maximum(abs(divisor.range.low), abs(divisor.range.high))
-    turns = [jnp.trunc(end / divisor.range.low) for end in value.range]
-    same = (turns[0] == turns[1]) & (divisor.range.low == divisor.range.high)
-    ends = [end - turn * divisor.range.low for end, turn in zip(value.range, turns, strict=True)]
-    near = outward(jnp.minimum(*ends), jnp.maximum(*ends), 4.0 * 4.0)
-    low = jnp.where(same, near.low, jnp.where(value.range.low < 0.0, -size, 0.0))
-    high = jnp.where(same, near.high, jnp.where(value.range.high > 0.0, size, 0.0))
-    slope = None
-    if value.slope is not None:
-        slope = Unbounded(
-            jnp.where(same, value.slope.low, -jnp.inf), jnp.where(same, value.slope.high, jnp.inf)
-        )
-    return Enclosed(Interval(low, high), slope)
-
-
-def _indexed(equation: Any, value: Enclosed, *places: Enclosed) -> Enclosed:
-    """`gather` and `dynamic_slice` at places that are known when the program is built."""
-    if not all(each.range.exact for each in places):
-        raise CannotBound(f"an index that depends on the state cannot be bounded{_place(equation)}")
-    apply = partial(equation.primitive.bind, **equation.params)
-    return _moved(lambda array: apply(array, *(each.range.low for each in places)), value)
-
-
-def _cumulative(equation: Any, value: Enclosed) -> Enclosed:
-    axis, reverse = equation.params["axis"], equation.params["reverse"]
-    terms = value.range.low.shape[axis]
-
-    def summed(each: Interval, axis: int) -> Interval:
-        unit = terms * float(jnp.finfo(each.low.dtype).eps)
-        low, high = (jax.lax.cumsum(end, axis, reverse) for end in each)
-        off = [unit * jax.lax.cumsum(abs(end), axis, reverse) for end in each]
-        return outward(low - off[0], high + off[1])
-
-    slope = None if value.slope is None else summed(value.slope, axis + 1)
-    return Enclosed(summed(value.range, axis), slope)
-
-
 def _scan(options: Any, values: list[Enclosed], radius: Array | None) -> list[Enclosed]:
     """A loop of known length, turn by turn."""
     constants, carried = options["num_consts"], options["num_carry"]
-    fixed, carry, series = values[:constants], values[constants : constants + carried], values[constants + carried :]
+    fixed, carry, series = (
+        values[:constants],
+        values[constants : constants + carried],
+        values[constants + carried :],
+    )
     body, length = options["jaxpr"], options["length"]
     inner = [Enclosed(exact(each), None) for each in body.consts]
     stacked: list[list[Enclosed]] = []
     order = range(length - 1, -1, -1) if options["reverse"] else range(length)
     for turn in order:
         now = [_turn(each, turn) for each in series]
-        outputs = _evaluate(body.jaxpr, inner, [*fixed, *carry, *now], radius)
-        carry = outputs[:carried]
-        stacked.append(outputs[carried:])
+        found = _evaluate(body.jaxpr, inner, [*fixed, *carry, *now], radius)
+        carry = found[:carried]
+        stacked.append(found[carried:])
     if options["reverse"]:
         stacked.reverse()
-    return [*carry, *(_together([turn[i] for turn in stacked]) for i in range(len(stacked[0]) if stacked else 0))]
+    return [
+        *carry,
+        *(_together([turn[i] for turn in stacked]) for i in range(len(stacked[0]) if stacked else 0)),
+    ]
 
 
 def _turn(value: Enclosed, turn: int) -> Enclosed:
     """One entry of a series."""
-    found = _moved(lambda array: array[turn], value)
-    return found if value.middle is None else found._replace(middle=Interval(*(end[turn] for end in value.middle)))
+    found = moved(lambda array: array[turn], value)
+    return (
+        found
+        if value.middle is None
+        else found._replace(middle=Interval(*(end[turn] for end in value.middle)))
+    )
 
 
 def _together(values: list[Enclosed]) -> Enclosed:
-    found = _concatenate_along(0, [_moved(lambda each: each[None], value) for value in values])
+    found = concatenate_along(0, [moved(lambda each: each[None], value) for value in values])
     middles = [value.range if value.middle is None else value.middle for value in values]
     return found._replace(middle=Interval(*(jnp.stack(ends) for ends in zip(*middles, strict=True))))
-
-
-RULES: dict[str, Callable[..., Enclosed]] = {
-    "add": _add,
-    "add_any": _add,
-    "sub": _subtract,
-    "mul": _times,
-    "div": _divide,
-    "neg": _negated,
-    "max": lambda _, first, second: _extreme(True, first, second),
-    "min": lambda _, first, second: _extreme(False, first, second),
-    "clamp": _clamp,
-    "abs": _absolute,
-    "integer_pow": _integer_power,
-    "pow": _real_power,
-    "not": _not,
-    "and": _and,
-    "or": _or,
-    "select_n": _select,
-    "convert_element_type": _convert,
-    "dot_general": _dot,
-    "reduce_sum": _reduce_sum,
-    "reduce_max": _reduce_extreme,
-    "reduce_min": _reduce_extreme,
-    "concatenate": _concatenate,
-    "stack": _stacked,
-    "pad": _padded,
-    "rem": _remainder,
-    "gather": _indexed,
-    "dynamic_slice": _indexed,
-    "cumsum": _cumulative,
-}
-"""Operations by the name of their primitive."""
 
 
 UPPER, LOWER = 1.0, -1.0
@@ -537,7 +169,10 @@ UPPER, LOWER = 1.0, -1.0
 
 
 def enclose(
-    program: Program, box: Interval, sides: Sequence[tuple[int, float]] | None = None, over: Interval | None = None
+    program: Program,
+    box: Interval,
+    sides: Sequence[tuple[int, float]] | None = None,
+    over: Interval | None = None,
 ) -> tuple[Interval, Enclosed]:
     """The range of every output [m] over a box [d], by the better of two bounds; and natural ranges and slopes.
 
@@ -555,16 +190,16 @@ def enclose(
     count = natural.low.shape[0]
     if sides is None:
         sides = [(i, side) for side in (UPPER, LOWER) for i in range(count)]
-    outputs = np.array([output for output, _ in sides], dtype=int)
+    places = np.array([output for output, _ in sides], dtype=int)
     signs = np.array([side for _, side in sides])
-    bounds = _mean_values(program, box, slope, outputs, signs)
+    bounds = _mean_values(program, box, slope, places, signs)
     high, low = natural.high, natural.low
     for side, end in ((UPPER, jnp.minimum), (LOWER, jnp.maximum)):
-        places = outputs[signs == side]
+        which = places[signs == side]
         if side == UPPER:
-            high = high.at[places].set(end(high[places], bounds[signs == side]))
+            high = high.at[which].set(end(high[which], bounds[signs == side]))
         else:
-            low = low.at[places].set(end(low[places], -bounds[signs == side]))
+            low = low.at[which].set(end(low[which], -bounds[signs == side]))
     return Interval(jnp.minimum(low, high), jnp.maximum(low, high)), found
 
 
