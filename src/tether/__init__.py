@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tether import data, envs, gym, systems
     from tether.assure.verify.verdict import Verification as Verification
     from tether.assure.verify.verdict import verify
+    from tether.certificates.compiled import Compiled as Compiled
+    from tether.certificates.compiled import compile  # noqa: A004
+    from tether.certificates.compiled_structure import Precision as Precision
+    from tether.certificates.model import Model
     from tether.core.audit import Audit as Audit
     from tether.core.guard import AssumptionBreach as AssumptionBreach
     from tether.core.guard import Breach as Breach
@@ -56,9 +60,11 @@ __all__ = [
     "Contract",
     "Guard",
     "LipschitzCertificate",
+    "Model",
     "Sensitivity",
     "Structured",
     "audit",
+    "compile",
     "data",
     "envs",
     "estimate",
@@ -77,6 +83,9 @@ _LATER = {
     name: module
     for module, names in {
         "tether.assure.verify.verdict": ("Verification", "verify"),
+        "tether.certificates.compiled": ("Compiled", "compile"),
+        "tether.certificates.compiled_structure": ("Precision",),
+        "tether.certificates.model": ("Model",),
         "tether.core.audit": ("Audit",),
         "tether.core.guard": (
             "AssumptionBreach",

@@ -49,7 +49,7 @@ def cut(low: Any, high: Any, count: int, sizes: Any) -> Interval:
         if not np.any(share > 0.0):
             break
         cuts[np.argmax(share)] += 1
-    places = np.indices(cuts).reshape(len(cuts), -1).T  # [cells, d]
+    places = np.indices(tuple(cuts.tolist())).reshape(len(cuts), -1).T  # [cells, d]
     ends = [low + (high - low) * (places + shift) / cuts for shift in (0, 1)]
     return Interval(ends[0], np.where(places + 1 == cuts, high, ends[1]))
 
@@ -73,6 +73,14 @@ def moved_by(slopes: Interval, gap: Interval) -> Interval:
     return outward(*summed, 2.0 * slopes.low.shape[0])
 
 
+def rounded(values: Any, dtype: Any, side: float) -> Array:
+    """Numbers in a type that may be coarser, not below (`side` 1) or not above (-1) what they were."""
+    near = np.asarray(values).astype(dtype)
+    wrong = side * (near - np.asarray(values)) < 0.0
+    beyond = np.nextafter(near, np.asarray(side * np.inf, dtype))
+    return jnp.asarray(np.where(wrong, beyond, near), dtype)
+
+
 def inside(value: Interval, box: Interval) -> Array:
     """Whether all of a box is in another one."""
     return jnp.logical_and(jnp.all(value.low >= box.low), jnp.all(value.high <= box.high))
@@ -81,7 +89,7 @@ def inside(value: Interval, box: Interval) -> Array:
 def around(values: Array, epsilon: Number) -> Interval:
     """What is seen, with the round-off that it may have."""
     values = jnp.asarray(values)
-    off = 64.0 * max(float(jnp.finfo(values.dtype).eps), 0.0) * (1.0 + abs(values))
+    off = 64.0 * max(float(np.finfo(values.dtype).eps), 0.0) * (1.0 + abs(values))
     off = jnp.maximum(off, 64.0 * epsilon * (1.0 + abs(values)))
     return Interval(values - off, values + off)
 
@@ -142,8 +150,11 @@ def solved(own: Cells, away: Interval, seen: Interval) -> tuple[Interval, Array]
     """
     left = subtract(seen, own.middle)  # [k]
     moved = times(own.slope, Interval(away.low[:, None], away.high[:, None]))  # [p, k]
-    summed = Interval(total(moved.low), total(moved.high))
-    others = outward(summed.low - moved.low, summed.high - moved.high, 4.0 * moved.low.shape[0])
+    # Of the whole sum, which may be much larger than what is left of it.
+    off = (
+        4.0 * len(moved.low) * float(np.finfo(moved.low.dtype).eps) * total(abs(moved.low) + abs(moved.high))
+    )
+    others = outward(total(moved.low) - moved.low - off, total(moved.high) - moved.high + off)
     unknown = ~(jnp.isfinite(others.low) & jnp.isfinite(others.high)) | contains_zero(own.slope)
     safe = Interval(*(jnp.where(unknown, 1.0, end) for end in own.slope))
     rest = subtract(
@@ -154,5 +165,65 @@ def solved(own: Cells, away: Interval, seen: Interval) -> tuple[Interval, Array]
     steps = Interval(jnp.where(unknown, -jnp.inf, steps.low), jnp.where(unknown, jnp.inf, steps.high))
     found = outward(jnp.max(steps.low, axis=1), jnp.min(steps.high, axis=1), 2.0)
     low, high = jnp.maximum(away.low, found.low), jnp.minimum(away.high, found.high)
-    possible = jnp.all(low <= high)
+    possible = ~jnp.any(low > high)  # what is not a number rules nothing out
     return Interval(jnp.where(possible, low, away.low), jnp.where(possible, high, away.high)), possible
+
+
+def both_ways(radius: Array, count: int) -> Interval:
+    """[c, n]: differences from the middle of the prior's box, the same in each cell."""
+    return Interval(*(jnp.broadcast_to(sign * radius, (count, len(radius))) for sign in (-1.0, 1.0)))
+
+
+def side_by_side(first: Interval, second: Interval) -> Interval:
+    """[c, n + p] of [c, n] and [c, p]."""
+    return Interval(*(jnp.concatenate(ends, 1) for ends in zip(first, second, strict=True)))
+
+
+class Gaps(NamedTuple):
+    """What is remembered of the round before: all that it takes to narrow the prior's state."""
+
+    own: Cells
+    """Of the own side, inputs w."""
+    prior: Cells
+    """Of the prior's side, inputs x+ and w."""
+    radius: Array
+    """[n] half the width of the prior's box then."""
+    cost: Array
+    """The round's cost."""
+    rounds: Array
+    """Rounds closed; before the first nothing else here counts."""
+
+
+class Refined(NamedTuple):
+    """What is known of the prior's state in the round at hand."""
+
+    low: Array
+    """[n] ends of its box."""
+    high: Array
+    """[n]"""
+    prior: Cells
+    """The prior's side of the round."""
+    rounds: Array
+    """Rounds closed."""
+    state: Array
+    """[n] the own state."""
+    possible: Array
+    """Whether some draw explains what was seen."""
+
+
+class First(NamedTuple):
+    """What this round can lead to."""
+
+    excess: Array
+    ceiling: Array
+    own: Interval
+    gap: Interval
+    prior: Interval
+
+
+class Boxes(NamedTuple):
+    """Where both plants can be, and how far apart."""
+
+    own: Interval
+    gap: Interval
+    prior: Interval

@@ -62,9 +62,15 @@ def outward(low: Array, high: Array, units: float = 1.0) -> Interval:
     """Both ends moved outward by `units` of round-off, and by the smallest normal number."""
     if not jnp.issubdtype(low.dtype, jnp.floating):
         return Interval(low, high)
-    finfo = jnp.finfo(low.dtype)
+    finfo = np.finfo(low.dtype)
     unit, tiny = units * float(finfo.eps), float(finfo.tiny)
     return Interval(low - (unit * abs(low) + tiny), high + (unit * abs(high) + tiny))
+
+
+def radius_of(box: Interval) -> Array:
+    """Half the width, and what rounding the middle may have moved it by."""
+    middle = 0.5 * box.low + 0.5 * box.high
+    return outward(box.low, jnp.maximum(box.high - middle, middle - box.low), 2.0).high
 
 
 def add(first: Interval, second: Interval) -> Interval:
@@ -151,7 +157,7 @@ def dot(first: Interval, second: Interval, apply: Callable[[Array, Array], Array
     value = apply(middle, other)
     size = apply(abs(middle), abs(other))
     spread = apply(abs(middle), other_radius) + apply(radius, abs(other) + other_radius)
-    unit = (terms + 8.0) * float(jnp.finfo(value.dtype).eps)
+    unit = (terms + 8.0) * float(np.finfo(value.dtype).eps)
     spread = spread * (1.0 + unit) + unit * size
     return outward(value - spread, value + spread)
 
@@ -183,7 +189,8 @@ def power(value: Interval, exponent: int) -> Interval:
 
 
 def _root(value: Interval) -> Interval:
-    return outward(*(jnp.sqrt(jnp.maximum(end, 0.0)) for end in value), 2.0)
+    low, high = (jnp.sqrt(jnp.maximum(end, 0.0)) for end in value)
+    return outward(low, high, 2.0)
 
 
 def _root_slope(value: Interval) -> Interval:
@@ -204,7 +211,8 @@ def _logarithm(value: Interval, function: Callable[[Array], Array], least: float
     low, high = (jnp.where(end > least, end, least + 1.0) for end in value)
     found = outward(function(low), function(high), 4.0)
     return Unbounded(
-        jnp.where(value.low > least, found.low, -jnp.inf), jnp.where(value.high > least, found.high, -jnp.inf)
+        jnp.where(value.low > least, found.low, -jnp.inf),
+        jnp.where(value.high > least, found.high, jnp.where(value.high == least, -jnp.inf, jnp.nan)),
     )
 
 
@@ -245,7 +253,7 @@ _sine = partial(_wave, function=jnp.sin, peak=0.5 * math.pi)
 _cosine = partial(_wave, function=jnp.cos, peak=0.0)
 
 
-def _step_slope(function: Callable[[Array], Array], value: Interval) -> Interval:
+def step_slope(function: Callable[[Array], Array], value: Interval) -> Interval:
     """Of a staircase that rises: 0 on a step, infinite across one."""
     same = function(value.low) == function(value.high)
     return Unbounded(jnp.zeros_like(value.low), jnp.where(same, 0.0, jnp.inf))
@@ -279,11 +287,10 @@ UNARY: dict[str, Unary] = {
     "sin": Unary(_sine, _cosine),
     "cos": Unary(_cosine, lambda v: negative(_sine(v))),
     "square": Unary(_square, lambda v: Interval(2.0 * v.low, 2.0 * v.high)),
-    "floor": Unary(_rising(jnp.floor, 0.0), partial(_step_slope, jnp.floor)),
-    "ceil": Unary(_rising(jnp.ceil, 0.0), partial(_step_slope, jnp.ceil)),
-    "round": Unary(_rising(jnp.round, 0.0), partial(_step_slope, jnp.round)),
+    "floor": Unary(_rising(jnp.floor, 0.0), partial(step_slope, jnp.floor)),
+    "ceil": Unary(_rising(jnp.ceil, 0.0), partial(step_slope, jnp.ceil)),
     "atan": Unary(_rising(jnp.arctan), lambda v: reciprocal_of_positive(_above_one(_square(v)))),
     "cbrt": Unary(_rising(jnp.cbrt), _cube_root_slope),
-    "sign": Unary(_rising(jnp.sign, 0.0), partial(_step_slope, jnp.sign)),
+    "sign": Unary(_rising(jnp.sign, 0.0), partial(step_slope, jnp.sign)),
 }
 """Functions of one number, by the name of their primitive."""

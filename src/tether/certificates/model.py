@@ -32,7 +32,7 @@ class Model:
         >>> tank = Model(
         ...     step=lambda x, z, a, w: jnp.clip(x + z - a + w, 0.0, 10.0),  # level, inflow, outflow, leak
         ...     cost=lambda x, z, a, w: (x + z - a + w - 5.0) ** 2,
-        ...     prior=lambda x, z: jnp.maximum(x + z - 5.0, 0.0),
+        ...     prior=lambda x, z: jnp.clip(x + z - 5.0, 0.0, 4.0),
         ...     state=(0.0, 10.0),
         ...     action=(0.0, 4.0),
         ...     context=(0.0, 2.0),
@@ -171,84 +171,99 @@ class Model:
             env: The environment.
             backups: See `Model.backups`.
         """
+        parts = _OfEnv(env)
+        action = [
+            np.broadcast_to(np.asarray(end, dtype=float), env.action_shape) for end in (env.low, env.high)
+        ]
+        return cls(
+            step=parts.step,
+            cost=parts.cost,
+            prior=parts.prior,
+            state=parts.ends(parts.fields),
+            action=(action[0], action[1]),
+            context=parts.ends(parts.seen),
+            draws=parts.ends(parts.hidden),
+            backups=backups or {},
+            read=parts.read,
+            play=parts.play,
+        )
+
+
+class _OfEnv:
+    """The functions and ranges of an environment, in flat vectors."""
+
+    def __init__(self, env: Any) -> None:
+        self.env, self.initial = env, env.initial()
         ranges = {**env.limits(), **env.search_ranges()}
-        initial = env.initial()
-        fields = tuple(name for name in initial._fields if name in ranges)
-        fixed = {
+        self.fields = tuple(name for name in self.initial._fields if name in ranges)
+        self.fixed = {
             name: np.asarray(ranges[name][0])
             for name in env.drawn_names
             if name in ranges and np.all(np.asarray(ranges[name][0]) == np.asarray(ranges[name][1]))
         }
-        seen = tuple(name for name in env.visible if name not in fixed)
-        hidden = tuple(env.hidden)
-        missing = [name for name in (*seen, *hidden) if name not in ranges]
-        if missing or not fields:
+        self.seen = tuple(name for name in env.visible if name not in self.fixed)
+        self.hidden = tuple(name for name in env.hidden if name not in self.fixed)
+        missing = [name for name in (*self.seen, *self.hidden) if name not in ranges]
+        if missing or not self.fields:
             raise ValueError(
                 f"{type(env).__name__} gives no range for {missing[0] if missing else 'any part of its state'}; "
                 "name it in search_ranges()"
             )
-        like = {name: np.shape(getattr(initial, name)) for name in fields}
+        self.ranges = {name: [np.asarray(end, dtype=float) for end in each] for name, each in ranges.items()}
+        self.shapes = {
+            name: np.broadcast(*self.ranges[name]).shape for name in (*self.seen, *self.hidden)
+        } | {name: np.shape(getattr(self.initial, name)) for name in self.fields}
 
-        def split(
-            values: Any, names: tuple[str, ...], shapes: Mapping[str, tuple[int, ...]]
-        ) -> dict[str, Any]:
-            parts, start = {}, 0
-            for name in names:
-                size = math.prod(shapes[name])
-                parts[name] = values[start : start + size].reshape(shapes[name])
-                start += size
-            return parts
-
-        shapes = {name: np.broadcast(*map(np.asarray, ranges[name])).shape for name in (*seen, *hidden)}
-
-        def state_of(x: Any) -> Any:
-            return initial._replace(**split(x, fields, like))
-
-        def drawn(z: Any, w: Any) -> dict[str, Any]:
-            return {**fixed, **split(z, seen, shapes), **split(w, hidden, shapes)}
-
-        def flat(parts: list[Any]) -> Any:
-            import jax.numpy as jnp
-
-            return jnp.concatenate([jnp.reshape(jnp.asarray(each), (-1,)) for each in parts])
-
-        def step(x: Any, z: Any, a: Any, w: Any) -> Any:
-            after = env.step(state_of(x), drawn(z, w), a).state
-            return flat([getattr(after, name) for name in fields])
-
-        def cost(x: Any, z: Any, a: Any, w: Any) -> Any:
-            return env.step(state_of(x), drawn(z, w), a).cost
-
-        def play(x: Any, z: Any, a: Any, w: Any) -> tuple[Any, Any]:
-            after = env.step(state_of(x), drawn(z, w), a)
-            return after.cost, flat([getattr(after.state, name) for name in fields])
-
-        def prior(x: Any, z: Any) -> Any:
-            middle = {
-                name: 0.5 * (np.asarray(ranges[name][0]) + np.asarray(ranges[name][1])) for name in hidden
-            }
-            return env.prior(env.observe(state_of(x), {**fixed, **split(z, seen, shapes), **middle}))
-
-        def read(observation: Any) -> tuple[Any, Any]:
-            state, visible = env.shown(observation)
-            z = [visible[name] for name in seen]
-            return flat([getattr(state, name) for name in fields]), flat(z) if z else np.zeros(0)
-
-        def ends(names: tuple[str, ...], shapes: Mapping[str, tuple[int, ...]]) -> Range:
-            if not names:
-                return EMPTY
-            return tuple(
-                np.concatenate([np.broadcast_to(ranges[name][i], shapes[name]).reshape(-1) for name in names])
-                for i in (0, 1)
-            )  # type: ignore[return-value]
-
-        action = tuple(
-            np.broadcast_to(np.asarray(end, dtype=float), env.action_shape) for end in (env.low, env.high)
+    def ends(self, names: tuple[str, ...]) -> Range:
+        """The range of these, one after the other."""
+        low, high = (
+            [np.broadcast_to(self.ranges[name][i], self.shapes[name]).reshape(-1) for name in names]
+            for i in (0, 1)
         )
-        return cls(
-            step, cost, prior, ends(fields, like), action, ends(seen, shapes), ends(hidden, shapes),
-            backups or {}, None, read, play,
-        )  # type: ignore[arg-type]  # fmt: skip
+        return (np.concatenate(low), np.concatenate(high)) if names else EMPTY
+
+    def step(self, x: Values, z: Values, a: Values, w: Values) -> Values:
+        """See `Model.step`."""
+        return self.play(x, z, a, w)[1]
+
+    def cost(self, x: Values, z: Values, a: Values, w: Values) -> Values:
+        """See `Model.cost`."""
+        return self.play(x, z, a, w)[0]
+
+    def play(self, x: Values, z: Values, a: Values, w: Values) -> tuple[Any, Values]:
+        """See `Model.play`."""
+        drawn = {**self.fixed, **self._split(z, self.seen), **self._split(w, self.hidden)}
+        after = self.env.step(self._state(x), drawn, a)
+        return after.cost, _flat([getattr(after.state, name) for name in self.fields])
+
+    def prior(self, x: Values, z: Values) -> Values:
+        """See `Model.prior`; what is hidden is not seen, so any draw does."""
+        hidden = {name: 0.5 * (self.ranges[name][0] + self.ranges[name][1]) for name in self.hidden}
+        drawn = {**self.fixed, **self._split(z, self.seen), **hidden}
+        return self.env.prior(self.env.observe(self._state(x), drawn))
+
+    def read(self, observation: Any) -> tuple[Values, Values]:
+        """See `Model.read`."""
+        state, visible = self.env.shown(observation)
+        z = [visible[name] for name in self.seen]
+        return _flat([getattr(state, name) for name in self.fields]), _flat(z) if z else np.zeros(0)
+
+    def _state(self, x: Values) -> Any:
+        return self.initial._replace(**self._split(x, self.fields))
+
+    def _split(self, values: Values, names: tuple[str, ...]) -> dict[str, Any]:
+        parts, start = {}, 0
+        for name in names:
+            size = math.prod(self.shapes[name])
+            parts[name] = values[start : start + size].reshape(self.shapes[name])
+            start += size
+        return parts
+
+
+def _flat(parts: list[Any]) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.concatenate([jnp.reshape(jnp.asarray(each), (-1,)) for each in parts])
 
 
 def _ends(name: str, given: Any) -> tuple[Any, Any]:

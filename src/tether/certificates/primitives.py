@@ -24,6 +24,7 @@ from tether.certificates.intervals import (
     outward,
     power,
     reciprocal,
+    step_slope,
     subtract,
     times,
 )
@@ -74,6 +75,7 @@ BENT = (
             "integer_pow",
             "pow",
             "rem",
+            "round",
             "reduce_max",
             "reduce_min",
             "dot_general",
@@ -95,7 +97,7 @@ def outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
             for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
     if name in COMPARISONS:
-        return [Enclosed(_compare(name, *(each.range for each in values)), None)]
+        return [_truth(_compare(name, *(each.range for each in values)), *values)]
     rule = RULES.get(name)
     if rule is not None:
         return [rule(equation, *values)]
@@ -212,7 +214,10 @@ def _negated(_: Any, value: Enclosed) -> Enclosed:
 
 
 def _integer_power(equation: Any, value: Enclosed) -> Enclosed:
-    exponent = equation.params["y"]
+    return _whole_power(equation.params["y"], value)
+
+
+def _whole_power(exponent: int, value: Enclosed) -> Enclosed:
     slope = None
     if value.slope is not None:
         derivative = times(
@@ -222,38 +227,64 @@ def _integer_power(equation: Any, value: Enclosed) -> Enclosed:
     return Enclosed(power(value.range, exponent), slope)
 
 
+WHOLE = frozenset(range(-16, 17))
+"""Exponents for which a power is a product."""
+
+
 def _real_power(_: Any, base: Enclosed, exponent: Enclosed) -> Enclosed:
     """base^exponent = exp(exponent log base), for bases that are not negative."""
+    known = exponent.range.low
+    if exponent.range.exact and isinstance(known, np.ndarray) and known.ndim == 0 and known in WHOLE:
+        return _whole_power(int(known), base)
     logarithm = _unary(UNARY["log"], base)
-    return _unary(UNARY["exp"], _times(None, exponent, logarithm))
+    found = _unary(UNARY["exp"], _times(None, exponent, logarithm))
+    # A negative base has a power if the exponent is whole: the logarithm knows nothing of it.
+    held = base.range.low >= 0.0
+    ends = (-jnp.inf, jnp.inf)
+    slope = found.slope
+    if slope is not None:
+        slope = Unbounded(*(jnp.where(held, a, b) for a, b in zip(slope, ends, strict=True)))
+    return Enclosed(
+        Unbounded(*(jnp.where(held, a, b) for a, b in zip(found.range, ends, strict=True))), slope
+    )
 
 
 def _compare(name: str, first: Interval, second: Interval) -> Interval:
-    """Truth values: `low` is whether it holds for certain, `high` whether it may."""
+    """Truth values: `low` is whether it holds for certain, `high` whether it may, as with what is not a number."""
     if name in ("lt", "le"):
         return _compare({"lt": "gt", "le": "ge"}[name], second, first)
     if name == "gt":
-        return Interval(first.low > second.high, first.high > second.low)
+        return Interval(first.low > second.high, ~(first.high <= second.low))
     if name == "ge":
-        return Interval(first.low >= second.high, first.high >= second.low)
+        return Interval(first.low >= second.high, ~(first.high < second.low))
     single = jnp.logical_and(first.low == first.high, second.low == second.high)
     same = Interval(
         jnp.logical_and(single, first.low == second.low),
-        jnp.logical_and(first.low <= second.high, second.low <= first.high),
+        ~jnp.logical_or(first.low > second.high, second.low > first.high),
     )
     return same if name == "eq" else Interval(~same.high, ~same.low)
 
 
+def _truth(found: Interval, *values: Enclosed) -> Enclosed:
+    """Truth values, and slopes of what they are made of: infinite where the box does not decide, as a jump is."""
+    like = next((each.slope for each in values if each.slope is not None), None)
+    if like is None:
+        return Enclosed(found, None)
+    size = jnp.where(found.low == found.high, 0.0, jnp.inf).astype(like.low.dtype)
+    size = jnp.broadcast_to(size, (like.low.shape[0], *size.shape))
+    return Enclosed(found, Unbounded(-size, size))
+
+
 def _not(_: Any, value: Enclosed) -> Enclosed:
-    return Enclosed(Interval(~value.range.high, ~value.range.low), None)
+    return _truth(Interval(~value.range.high, ~value.range.low), value)
 
 
 def _and(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    return Enclosed(Interval(*(a & b for a, b in zip(first.range, second.range, strict=True))), None)
+    return _truth(Interval(*(a & b for a, b in zip(first.range, second.range, strict=True))), first, second)
 
 
 def _or(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    return Enclosed(Interval(*(a | b for a, b in zip(first.range, second.range, strict=True))), None)
+    return _truth(Interval(*(a | b for a, b in zip(first.range, second.range, strict=True))), first, second)
 
 
 def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
@@ -265,7 +296,7 @@ def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
     if condition.range.low.dtype != bool:
         sure, never = condition.range.low == 1, condition.range.high == 0
     found = _either(sure, never, if_true.range, if_false.range)
-    like = if_true.slope if if_true.slope is not None else if_false.slope
+    like = next((each.slope for each in (if_true, if_false, condition) if each.slope is not None), None)
     if like is None:
         return Enclosed(found, None)
     slope = _either(sure, never, _spread(if_true, like), _spread(if_false, like))
@@ -275,11 +306,21 @@ def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
 
 
 def _convert(equation: Any, value: Enclosed) -> Enclosed:
-    kind = equation.params["new_dtype"]
-    found = moved(lambda each: each.astype(kind), value)
-    if not jnp.issubdtype(kind, jnp.floating):
-        return Enclosed(found.range, None)
-    return Enclosed(found.range if value.range.exact else outward(*found.range), found.slope)
+    kind, given = equation.params["new_dtype"], value.range.low.dtype
+    whole = jnp.issubdtype(given, jnp.floating) and not jnp.issubdtype(kind, jnp.floating)
+    if whole and not (value.slope is None and value.range.exact):
+        raise CannotBound(f"a conversion of numbers to {kind} cannot be bounded; use floor{_place(equation)}")
+    found = moved(lambda each: each.astype(kind), value._replace(slope=None)).range
+    if not value.range.exact and jnp.issubdtype(kind, jnp.floating):
+        found = outward(*found)
+    return Enclosed(found, value.slope)
+
+
+def _round(equation: Any, value: Enclosed) -> Enclosed:
+    apply = partial(equation.primitive.bind, **equation.params)
+    slope = None if value.slope is None else times(step_slope(apply, value.range), value.slope)
+    low = apply(value.range.low)
+    return Enclosed(Interval(low, low if value.range.exact else apply(value.range.high)), slope)
 
 
 def _dot(equation: Any, first: Enclosed, second: Enclosed) -> Enclosed:
@@ -301,7 +342,7 @@ def _reduce_sum(equation: Any, value: Enclosed) -> Enclosed:
     terms = int(np.prod([value.range.low.shape[axis] for axis in equation.params["axes"]], initial=1))
 
     def summed(each: Interval, sum_up: Callable[[Array], Array]) -> Interval:
-        unit = terms * float(jnp.finfo(each.low.dtype).eps)
+        unit = terms * float(np.finfo(each.low.dtype).eps)
         low, high = (sum_up(end) for end in each)
         off = [unit * sum_up(abs(end)) for end in each]
         return outward(low - off[0], high + off[1])
@@ -316,7 +357,7 @@ def _reduce_extreme(equation: Any, value: Enclosed) -> Enclosed:
     slope = None
     if value.slope is not None:
         axes = tuple(axis + 1 for axis in equation.params["axes"])
-        slope = Interval(jnp.min(value.slope.low, axis=axes), jnp.max(value.slope.high, axis=axes))
+        slope = type(value.slope)(jnp.min(value.slope.low, axis=axes), jnp.max(value.slope.high, axis=axes))
     return Enclosed(found, slope)
 
 
@@ -344,25 +385,35 @@ def _stacked(equation: Any, *values: Enclosed) -> Enclosed:
 
 def _padded(equation: Any, value: Enclosed, filling: Enclosed) -> Enclosed:
     options = equation.params
+    if filling.slope is not None:
+        raise CannotBound(f"a padding that depends on the inputs cannot be bounded{_place(equation)}")
     found = Interval(
         *(equation.primitive.bind(a, b, **options) for a, b in zip(value.range, filling.range, strict=True))
     )
     slope = None
     if value.slope is not None:
-        pad = jax.vmap(lambda each: equation.primitive.bind(each, jnp.zeros((), each.dtype), **options))
-        slope = Interval(*(pad(each) for each in value.slope))
+        pad: Any = jax.vmap(lambda each: equation.primitive.bind(each, jnp.zeros((), each.dtype), **options))
+        slope = type(value.slope)(*(pad(each) for each in value.slope))
     return Enclosed(found, slope)
 
 
-def _remainder(_: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
+def _remainder(equation: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
     """What is left after whole multiples, towards 0, as C has it."""
-    size = jnp.maximum(abs(divisor.range.low), abs(divisor.range.high))
-    turns = [jnp.trunc(end / divisor.range.low) for end in value.range]
-    same = (turns[0] == turns[1]) & (divisor.range.low == divisor.range.high)
-    ends = [end - turn * divisor.range.low for end, turn in zip(value.range, turns, strict=True)]
-    near = outward(jnp.minimum(*ends), jnp.maximum(*ends), 4.0 * 4.0)
-    low = jnp.where(same, near.low, jnp.where(value.range.low < 0.0, -size, 0.0))
-    high = jnp.where(same, near.high, jnp.where(value.range.high > 0.0, size, 0.0))
+    if divisor.slope is not None or not divisor.range.exact:
+        raise CannotBound(
+            f"a remainder by a number that depends on the inputs cannot be bounded{_place(equation)}"
+        )
+    by = jnp.asarray(divisor.range.low, value.range.low.dtype)
+    size = jnp.where(by == 0.0, jnp.inf, abs(by))
+    # Wider than round-off of the quotient, so that it never hides a whole multiple.
+    parts = [end / by for end in value.range]
+    slack = 1e-6 * (1.0 + abs(parts[0]) + abs(parts[1]))
+    turns = [jnp.trunc(jnp.minimum(*parts) - slack), jnp.trunc(jnp.maximum(*parts) + slack)]
+    same = turns[0] == turns[1]
+    ends = [end - turns[0] * by for end in value.range]
+    unit = 4.0 * float(np.finfo(by.dtype).eps) * jnp.maximum(abs(value.range.low), abs(value.range.high))
+    low = jnp.where(same, ends[0] - unit, jnp.where(value.range.low >= 0.0, 0.0, -size))
+    high = jnp.where(same, ends[1] + unit, jnp.where(value.range.high <= 0.0, 0.0, size))
     slope = None
     if value.slope is not None:
         slope = Unbounded(
@@ -373,7 +424,7 @@ def _remainder(_: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
 
 def _indexed(equation: Any, value: Enclosed, *places: Enclosed) -> Enclosed:
     """`gather` and `dynamic_slice` at places that are known when the program is built."""
-    if not all(each.range.exact for each in places):
+    if not all(each.range.exact and each.slope is None for each in places):
         raise CannotBound(f"an index that depends on the state cannot be bounded{_place(equation)}")
     apply = partial(equation.primitive.bind, **equation.params)
     return moved(lambda array: apply(array, *(each.range.low for each in places)), value)
@@ -384,7 +435,7 @@ def _cumulative(equation: Any, value: Enclosed) -> Enclosed:
     terms = value.range.low.shape[axis]
 
     def summed(each: Interval, axis: int) -> Interval:
-        unit = terms * float(jnp.finfo(each.low.dtype).eps)
+        unit = terms * float(np.finfo(each.low.dtype).eps)
         low, high = (jax.lax.cumsum(end, axis, reverse) for end in each)
         off = [unit * jax.lax.cumsum(abs(end), axis, reverse) for end in each]
         return outward(low - off[0], high + off[1])
@@ -411,6 +462,7 @@ RULES: dict[str, Callable[..., Enclosed]] = {
     "or": _or,
     "select_n": _select,
     "convert_element_type": _convert,
+    "round": _round,
     "dot_general": _dot,
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_extreme,

@@ -22,9 +22,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from tether.certificates.intervals import Array, Interval, Unbounded, exact, meet, outward, times, total
+from tether.certificates.intervals import (
+    Array,
+    Interval,
+    Unbounded,
+    exact,
+    meet,
+    outward,
+    radius_of,
+    times,
+    total,
+)
 from tether.certificates.primitives import BENT, Enclosed, concatenate_along, moved, outputs
 
+optimization_barrier: Any = jax.lax.optimization_barrier
 NESTED = frozenset(
     ["jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call"]
 )
@@ -52,8 +63,7 @@ class Program:
             return found
         identity = jnp.eye(box.low.shape[0], dtype=box.low.dtype)
         middle = 0.5 * box.low + 0.5 * box.high
-        # Half the width, and what rounding the middle may have moved it by.
-        radius = outward(box.low, jnp.maximum(box.high - middle, middle - box.low), 2.0).high
+        radius = radius_of(box)
         given = Enclosed(box, Interval(identity, identity), Interval(middle, middle))
         (found,) = _evaluate(self._jaxpr, constants, [given], radius)
         return _tight(found, radius)
@@ -69,7 +79,7 @@ def _evaluate(
 
     def read(atom: Any) -> Enclosed:
         if isinstance(atom, jax_core.Literal):
-            return Enclosed(exact(np.asarray(atom.val, atom.aval.dtype)), None)
+            return Enclosed(exact(np.asarray(atom.val, jnp.result_type(atom.aval))), None)
         return known[atom]
 
     for equation, wanted in zip(jaxpr.eqns, needed, strict=True):
@@ -111,16 +121,16 @@ def _apply(equation: Any, values: list[Enclosed], radius: Array | None) -> list[
 
 def _tight(value: Enclosed, radius: Array) -> Enclosed:
     """The value with the range that its slopes allow around the middle, where that is smaller."""
-    if value.slope is None or value.middle is None:
+    if value.slope is None or value.middle is None or value.range.low.dtype.kind != "f":
         return value
     size = jnp.maximum(abs(value.slope.low), abs(value.slope.high))
     half = radius.reshape(-1, *[1] * (size.ndim - 1))
     away = jnp.where(half > 0.0, size * half, 0.0) if isinstance(value.slope, Unbounded) else size * half
-    spread = total(away) * (1.0 + (len(radius) + 2.0) * float(jnp.finfo(size.dtype).eps))
+    spread = total(away) * (1.0 + (len(radius) + 2.0) * float(np.finfo(size.dtype).eps))
     mean = outward(value.middle.low - spread, value.middle.high + spread)
     # A compiler that fuses everything would compute what comes before once for each use of it.
-    found: Interval = jax.lax.optimization_barrier(meet(value.range, mean))
-    return value._replace(range=found, slope=jax.lax.optimization_barrier(value.slope))
+    found: Interval = optimization_barrier(meet(value.range, mean))
+    return value._replace(range=found, slope=optimization_barrier(value.slope))
 
 
 def _scan(options: Any, values: list[Enclosed], radius: Array | None) -> list[Enclosed]:
@@ -219,5 +229,5 @@ def _mean_values(program: Program, box: Interval, slope: Interval, outputs: Any,
     away = outward(box.low[:, None] - centres, box.high[:, None] - centres)
     moved = times(chosen, away)
     rise = jnp.where(signs > 0.0, moved.high, -moved.low)
-    unit = (rise.shape[0] + 2.0) * float(jnp.finfo(rise.dtype).eps)
+    unit = (rise.shape[0] + 2.0) * float(np.finfo(rise.dtype).eps)
     return upper + total(rise) + unit * (abs(upper) + total(abs(rise)))

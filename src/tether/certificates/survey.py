@@ -50,6 +50,9 @@ class Survey(NamedTuple):
     draw_effects: Floats
     """[p] largest change of the prior's cost by each entry of the draw, over its whole range."""
     largest_cost: float
+    """At most, of the prior in a round."""
+    seen_cost: float
+    """The smallest cost of the prior at the middle of any piece."""
     invariant: bool
     """Whether the range of states is mapped into itself."""
 
@@ -69,13 +72,15 @@ def survey_of(model: Model, closed_loop: Callable[[Array, Array, Array], Array])
 
         def of_piece(piece: Interval) -> Any:
             found, inside = enclose(program, piece)
-            assert inside.slope is not None
-            return found, jnp.maximum(abs(inside.slope.low), abs(inside.slope.high))
+            if inside.slope is None or inside.middle is None:
+                return found, jnp.zeros((n + nz + p, 1 + n)), found.high[0]
+            sizes = jnp.maximum(abs(inside.slope.low), abs(inside.slope.high))
+            return found, sizes, inside.middle.high[0]
 
-        found, sizes = jax.vmap(of_piece)(pieces)
-        return over_cells(found), jnp.max(sizes, axis=0)
+        found, sizes, costs = jax.vmap(of_piece)(pieces)
+        return over_cells(found), jnp.max(sizes, axis=0), jnp.min(costs)
 
-    found, sizes = survey(Interval(jnp.asarray(pieces.low), jnp.asarray(pieces.high)))
+    found, sizes, least = survey(Interval(jnp.asarray(pieces.low), jnp.asarray(pieces.high)))
     sizes = np.asarray(sizes)
     invariant = bool(
         np.all(np.asarray(found.low)[1:] >= state[0]) and np.all(np.asarray(found.high)[1:] <= state[1])
@@ -83,7 +88,9 @@ def survey_of(model: Model, closed_loop: Callable[[Array, Array, Array], Array])
     draws = model.box("draws")
     effects = np.nan_to_num(sizes[n + nz :, 0], posinf=1.0) * (draws[1] - draws[0])
     effects = np.maximum(effects, 1e-6 * np.max(effects, initial=1e-300))
-    return Survey(sizes[:n, 1:], sizes[:n, 0], effects, float(np.asarray(found.high)[0]), invariant)
+    return Survey(
+        sizes[:n, 1:], sizes[:n, 0], effects, float(np.asarray(found.high)[0]), float(least), invariant
+    )
 
 
 def contraction_of(survey: Survey) -> Contraction | None:
