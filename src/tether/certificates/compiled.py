@@ -155,6 +155,8 @@ def _kind(leaf: Any) -> Any:
 
 
 def _copied(observation: Any) -> Any:
+    if isinstance(observation, list | tuple) and all(np.ndim(each) == 0 for each in observation):
+        return np.array(observation, dtype=float)
     return jax.tree.map(lambda leaf: np.array(leaf, dtype=float), observation)
 
 
