@@ -61,6 +61,11 @@ LINEAR = frozenset(
 )
 """Operations that move numbers and change none, with one argument."""
 COMPARISONS = frozenset(["gt", "ge", "lt", "le", "eq", "ne"])
+CHOICES = frozenset(["max", "min", "clamp", "select_n"])
+ELEMENTWISE = (
+    COMPARISONS | CHOICES | frozenset(["add", "add_any", "sub", "mul", "div", "and", "or", "rem", "pow"])
+)
+"""Operations on arrays of one shape, or single numbers among them."""
 BENT = (
     frozenset(UNARY)
     | COMPARISONS
@@ -88,6 +93,11 @@ BENT = (
 def outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
     """Range and slopes of what an operation gives."""
     name, options = equation.primitive.name, equation.params
+    kinds = {each.aval.dtype.kind for each in equation.outvars}
+    if "f" not in kinds and all(each.slope is None and each.range.exact for each in values):
+        return _known(equation, values)
+    if name in ELEMENTWISE:
+        values = [_lifted(name, each, equation.outvars[0].aval.shape) for each in values]
     if name == "split":
         ends = np.cumsum(options["sizes"])
         starts = ends - np.asarray(options["sizes"])
@@ -106,13 +116,25 @@ def outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
     if name in LINEAR:
         return [moved(partial(equation.primitive.bind, **options), values[0])]
     if all(each.slope is None and each.range.exact for each in values):
-        found = equation.primitive.bind(*(each.range.low for each in values), **options)
-        several = found if equation.primitive.multiple_results else [found]
-        return [Enclosed(exact(each), None) for each in several]
-    raise CannotBound(f"the operation {name!r} cannot be bounded over an interval{_place(equation)}")
+        return _known(equation, values)
+    raise CannotBound(f"the operation {name!r} cannot be bounded over an interval{place(equation)}")
 
 
-def _place(equation: Any) -> str:
+def _known(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
+    """Of single numbers that depend on no input."""
+    found = equation.primitive.bind(*(each.range.low for each in values), **equation.params)
+    several = found if equation.primitive.multiple_results else [found]
+    return [Enclosed(exact(each), None) for each in several]
+
+
+def _lifted(name: str, value: Enclosed, shape: tuple[int, ...]) -> Enclosed:
+    """A single number among arrays as an array, so that its slopes [d] are not taken for those of its entries."""
+    if value.range.low.shape == shape or (value.slope is None and name not in CHOICES):
+        return value
+    return moved(partial(jnp.broadcast_to, shape=shape), value)
+
+
+def place(equation: Any) -> str:
     """Where in the user's code an operation stands."""
     try:
         from jax._src import source_info_util
@@ -234,7 +256,7 @@ WHOLE = frozenset(range(-16, 17))
 def _real_power(_: Any, base: Enclosed, exponent: Enclosed) -> Enclosed:
     """base^exponent = exp(exponent log base), for bases that are not negative."""
     known = exponent.range.low
-    if exponent.range.exact and isinstance(known, np.ndarray) and known.ndim == 0 and known in WHOLE:
+    if exponent.range.exact and isinstance(known, np.ndarray) and known.ndim == 0 and known.item() in WHOLE:
         return _whole_power(int(known), base)
     logarithm = _unary(UNARY["log"], base)
     found = _unary(UNARY["exp"], _times(None, exponent, logarithm))
@@ -290,7 +312,7 @@ def _or(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
 def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
     """`where`: the one or the other if the box decides it; else both, and slopes are infinite as it may jump."""
     if len(cases) != 2:
-        raise CannotBound(f"a choice between {len(cases)} cases cannot be bounded{_place(equation)}")
+        raise CannotBound(f"a choice between {len(cases)} cases cannot be bounded{place(equation)}")
     if_false, if_true = cases
     sure, never = condition.range.low, ~condition.range.high
     if condition.range.low.dtype != bool:
@@ -309,7 +331,7 @@ def _convert(equation: Any, value: Enclosed) -> Enclosed:
     kind, given = equation.params["new_dtype"], value.range.low.dtype
     whole = jnp.issubdtype(given, jnp.floating) and not jnp.issubdtype(kind, jnp.floating)
     if whole and not (value.slope is None and value.range.exact):
-        raise CannotBound(f"a conversion of numbers to {kind} cannot be bounded; use floor{_place(equation)}")
+        raise CannotBound(f"a conversion of numbers to {kind} cannot be bounded; use floor{place(equation)}")
     found = moved(lambda each: each.astype(kind), value._replace(slope=None)).range
     if not value.range.exact and jnp.issubdtype(kind, jnp.floating):
         found = outward(*found)
@@ -386,7 +408,7 @@ def _stacked(equation: Any, *values: Enclosed) -> Enclosed:
 def _padded(equation: Any, value: Enclosed, filling: Enclosed) -> Enclosed:
     options = equation.params
     if filling.slope is not None:
-        raise CannotBound(f"a padding that depends on the inputs cannot be bounded{_place(equation)}")
+        raise CannotBound(f"a padding that depends on the inputs cannot be bounded{place(equation)}")
     found = Interval(
         *(equation.primitive.bind(a, b, **options) for a, b in zip(value.range, filling.range, strict=True))
     )
@@ -401,7 +423,7 @@ def _remainder(equation: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
     """What is left after whole multiples, towards 0, as C has it."""
     if divisor.slope is not None or not divisor.range.exact:
         raise CannotBound(
-            f"a remainder by a number that depends on the inputs cannot be bounded{_place(equation)}"
+            f"a remainder by a number that depends on the inputs cannot be bounded{place(equation)}"
         )
     by = jnp.asarray(divisor.range.low, value.range.low.dtype)
     size = jnp.where(by == 0.0, jnp.inf, abs(by))
@@ -425,7 +447,7 @@ def _remainder(equation: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
 def _indexed(equation: Any, value: Enclosed, *places: Enclosed) -> Enclosed:
     """`gather` and `dynamic_slice` at places that are known when the program is built."""
     if not all(each.range.exact and each.slope is None for each in places):
-        raise CannotBound(f"an index that depends on the state cannot be bounded{_place(equation)}")
+        raise CannotBound(f"an index that depends on the state cannot be bounded{place(equation)}")
     apply = partial(equation.primitive.bind, **equation.params)
     return moved(lambda array: apply(array, *(each.range.low for each in places)), value)
 

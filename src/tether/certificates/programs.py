@@ -33,7 +33,15 @@ from tether.certificates.intervals import (
     times,
     total,
 )
-from tether.certificates.primitives import BENT, Enclosed, concatenate_along, moved, outputs
+from tether.certificates.primitives import (
+    BENT,
+    CannotBound,
+    Enclosed,
+    concatenate_along,
+    moved,
+    outputs,
+    place,
+)
 
 optimization_barrier: Any = jax.lax.optimization_barrier
 NESTED = frozenset(
@@ -106,7 +114,11 @@ def _apply(equation: Any, values: list[Enclosed], radius: Array | None) -> list[
     if name in NESTED:
         inner = next(options[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in options)
         constants = [Enclosed(exact(each), None) for each in getattr(inner, "consts", ())]
-        return _evaluate(getattr(inner, "jaxpr", inner), constants, values, radius)
+        try:
+            return _evaluate(getattr(inner, "jaxpr", inner), constants, values, radius)
+        except CannotBound as error:
+            where = "" if " line " in str(error) else place(equation)
+            raise CannotBound(f"{error}{where}") from None
     if name == "scan":
         return _scan(options, values, radius)
     if name in BENT and radius is not None:
