@@ -79,11 +79,11 @@ from tether.core.ops import Flag, Number, Ops
 class Precision:
     """How finely the compiler looks; more costs time and gives freedom, never soundness."""
 
-    cells: int = 16
+    cells: int = 8
     """Pieces into which the range of draws is cut in the round at hand, about."""
-    later_cells: int = 2
+    later_cells: int = 1
     """The same in later rounds."""
-    rounds: int = 4
+    rounds: int = 2
     """K, later rounds that are looked at one by one, if a tail is known."""
 
     def __post_init__(self) -> None:
