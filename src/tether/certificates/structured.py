@@ -306,7 +306,7 @@ class Structured:
 
     def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[Any, Any]:
         """The state and the open round that were saved as plain numbers and lists, checked."""
-        restored = StructuredState(**{**state, "gaps": _numbers(state["gaps"])})
+        restored = StructuredState(**{**state, "gaps": self.restored_gaps(state["gaps"])})
         horizon, contract = self.contract.horizon, self.contract
         saved.require_rounds(restored.rounds, horizon)
         saved.require_numbers("account", restored.account)
@@ -317,18 +317,26 @@ class Structured:
         saved.require_numbers("magnitude", restored.magnitude, minimum=contract.earned + self.system.scale)
         saved.require_choice("backup", restored.backup, len(self.backup_names))
         saved.require_flag("breached", restored.breached)
-        fresh = self.system.start(0.0)
-        if len(restored.gaps) != len(fresh):
-            raise ValueError(f"gaps must be {len(fresh)} numbers or arrays, got {state['gaps']!r}")
-        for each, like in zip(restored.gaps, fresh, strict=True):
-            saved.require_numbers("gaps", each, shape=np.shape(like))
         if taken is None:
             return restored, None
         now, ceiling, step, backup, breached, epsilon = taken
         saved.require_numbers("taken", [now, ceiling, epsilon], shape=(3,))
         saved.require_choice("backup", backup, len(self.backup_names))
         saved.require_flag("breached", breached)
-        return restored, Taken(now, ceiling, _numbers(step), backup, breached, epsilon)
+        return restored, Taken(now, ceiling, self.restored_step(step), backup, breached, epsilon)
+
+    def restored_gaps(self, entries: Any) -> Any:
+        """The gaps that were saved as plain numbers and lists, checked."""
+        gaps, fresh = _numbers(entries), self.system.start(0.0)
+        if len(gaps) != len(fresh):
+            raise ValueError(f"gaps must be {len(fresh)} numbers or arrays, got {entries!r}")
+        for each, like in zip(gaps, fresh, strict=True):
+            saved.require_numbers("gaps", each, shape=np.shape(like))
+        return gaps
+
+    def restored_step(self, entries: Any) -> Any:
+        """The numbers of an open round that `Structure.close` needs, saved as plain numbers and lists."""
+        return _numbers(entries)
 
     def _single(self, ops: Ops) -> Ops:
         """What the structure computes with: a share and a cost are single numbers, whatever an action is."""

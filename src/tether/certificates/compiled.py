@@ -1,0 +1,229 @@
+"""Certificates compiled from a model; what they know is in `tether.certificates.compiled_structure`.
+
+**Unfinished.** The bounds are argued there and every operation is tested against samples, but no such certificate has
+been attacked in earnest yet, so `compile` is not part of `tether`'s surface and warns. Do not guard a plant with one.
+
+The online guard calls the same functions as the rollout: each step of the protocol is compiled by JAX once, in float64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tether.certificates.compiled_structure import CompiledStructure, Precision
+from tether.certificates.model import Model
+from tether.certificates.structured import Structured
+from tether.core import saved
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome
+from tether.core.contract import Contract
+from tether.core.ops import NUMPY, Number, Ops, jax_ops
+
+
+class Unfinished(UserWarning):
+    """A certificate of a kind that has not been attacked yet."""
+
+
+@dataclass(frozen=True)
+class Compiled(Structured):
+    """A certificate compiled from a model; `compile` makes it."""
+
+    @property
+    def online_ops(self) -> Ops:
+        """States are NumPy arrays; JAX computes with them."""
+        return NUMPY
+
+    def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> Any:
+        """See `Structured.start`."""
+        if ops is not NUMPY:
+            return super().start(ops, zero)
+        return self._online("start", zero)
+
+    def open(self, state: Any, observation: Observation, ops: Ops = NUMPY, epsilon: float = 0.0) -> Any:
+        """See `Structured.open`; what no draw explains is a breach."""
+        if ops is NUMPY:
+            return self._online("open", state, _copied(observation), epsilon=epsilon)
+        opened = super().open(state, observation, ops, epsilon)
+        contradicted = ops.logical_not(opened.gaps.possible)  # type: ignore[attr-defined]
+        return opened._replace(breached=ops.logical_or(opened.breached, contradicted))
+
+    def choose(self, opened: Any, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
+        """See `Structured.choose`."""
+        if ops is NUMPY:
+            found: Choice = self._online("choose", opened, proposal, prior, *box[:2], norm=box.norm)
+            return found
+        return super().choose(opened, proposal, prior, box, ops)
+
+    def backup_action(self, opened: Any, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
+        """See `Structured.backup_action`."""
+        if ops is NUMPY:
+            return self._online("backup_action", opened, prior, *box[:2], norm=box.norm)
+        return super().backup_action(opened, prior, box, ops)
+
+    def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
+        """See `Structured.update`."""
+        if ops is NUMPY:
+            kept = Outcome(outcome.cost, applied=outcome.applied, epsilon=outcome.epsilon)
+            return self._online("update", state, taken, kept)
+        return super().update(state, taken, outcome, ops)
+
+    def weigh(
+        self, opened: Any, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
+    ) -> tuple[Number, Any]:
+        """See `Structured.weigh`."""
+        if ops is NUMPY:
+            found: tuple[Number, Any] = self._online("weigh", opened, prior, action, *box[:2], norm=box.norm)
+            return found
+        return super().weigh(opened, prior, action, box, ops)
+
+    def features(self, opened: Any, ops: Ops = NUMPY) -> tuple[Number, ...]:
+        """See `Structured.features`."""
+        if ops is NUMPY:
+            found: tuple[Number, ...] = self._online("features", opened)
+            return found
+        return super().features(opened, ops)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What tells this certificate from any other: the contract, the ranges and a digest of the traced functions."""
+        return {
+            "kind": "compiled",
+            "contract": asdict(self.contract),
+            "system": {"kind": "compiled", "digest": self._digest},
+            "resolution": self.resolution,
+        }
+
+    def restored_gaps(self, entries: Any) -> Any:
+        """The gaps that were saved as plain numbers and lists, checked."""
+        return _rebuilt("gaps", self.start(NUMPY, 0.0).gaps, entries)
+
+    def restored_step(self, entries: Any) -> Any:
+        """What closing an open round needs, saved as plain numbers and lists, checked."""
+        gaps = self.start(NUMPY, 0.0).gaps
+        return _rebuilt("step", (gaps.own, gaps.prior, gaps.radius, gaps.rounds), entries)
+
+    @cached_property
+    def _digest(self) -> str:
+        structure: Any = self.system
+        model: Model = structure.model
+        n, nz, m, p = model.sizes
+        with jax.enable_x64(True):
+            like = [jnp.zeros(size) for size in (n, nz, m, p)]
+            played = jax.make_jaxpr(structure._played)(*like)
+            policies = [
+                jax.make_jaxpr(partial(structure._policy, plan))(*like[:2])
+                for plan in range(1 + len(model.backups))
+            ]
+        ranges = [
+            np.asarray(end).tolist()
+            for name in ("state", "action", "context", "draws")
+            for end in model.box(name)
+        ]
+        band = None if model.band is None else [np.asarray(end).tolist() for end in model.band]
+        # A traced program names its constants only; what is in them is added.
+        constants = [np.asarray(each).tolist() for program in (played, *policies) for each in program.consts]
+        text = f"{played} {policies} {constants} {ranges} {band} {structure.precision} {list(model.backups)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _online(self, method: str, *given: Any, **options: Any) -> Any:
+        """A step of the protocol, compiled, in float64, on NumPy values."""
+        with jax.enable_x64(True):
+            # Relative round-off is a plain number of the program, not one that it computes with.
+            off = tuple(getattr(each, "epsilon", None) for each in given)
+            given = tuple(
+                each if known is None else each._replace(epsilon=0.0)
+                for each, known in zip(given, off, strict=True)
+            )
+            arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=_kind(leaf)), given)
+            found = _compiled_step(self, method, (*options.items(), ("off", off)), arrays)
+            return jax.tree.map(_plain, found)
+
+
+def _rebuilt(name: str, like: Any, entries: Any) -> Any:
+    """Nested lists in the structure of `like`, every number checked; infinite slopes are allowed."""
+    if isinstance(like, tuple):
+        saved.require_length(name, entries, len(like))
+        parts = [_rebuilt(name, *pair) for pair in zip(like, entries, strict=True)]
+        return like._make(parts) if hasattr(like, "_make") else tuple(parts)
+    found = np.asarray(entries, dtype=float)
+    if found.shape != np.shape(like) or np.any(np.isnan(found)):
+        raise ValueError(f"{name} must be numbers of shape {np.shape(like)}, got {entries!r}")
+    return found if found.ndim else float(found)
+
+
+def _kind(leaf: Any) -> Any:
+    return bool if np.asarray(leaf).dtype == bool else np.float64
+
+
+def _copied(observation: Any) -> Any:
+    if isinstance(observation, list | tuple) and all(np.ndim(each) == 0 for each in observation):
+        return np.array(observation, dtype=float)
+    return jax.tree.map(lambda leaf: np.array(leaf, dtype=float), observation)
+
+
+def _plain(leaf: Any) -> Any:
+    array = np.asarray(leaf)
+    return array if array.ndim else array.item()
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled_step(
+    certificate: Compiled, method: str, options: tuple[tuple[str, Any], ...], given: Any
+) -> Any:
+    ops = jax_ops()
+    if method == "start":
+        return Structured.start(certificate, ops, *given)
+    known = dict(options)
+    given = tuple(
+        each if off is None else each._replace(epsilon=off)
+        for each, off in zip(given, known.pop("off"), strict=True)
+    )
+    if "norm" in known:
+        *rest, low, high = given
+        given = (*rest, Box(low, high, known.pop("norm")))
+    return getattr(certificate, method)(*given, ops=ops, **known)
+
+
+def compile(  # noqa: A001
+    model: Model, contract: Contract, precision: Precision | None = None
+) -> Compiled:
+    """A certificate from a model: bring the functions and the ranges, not a proof.
+
+    Args:
+        model: The plant.
+        contract: The promise.
+        precision: How finely to look; the default is a good start.
+
+    Warns:
+        Unfinished: Always, until such certificates have been attacked as the others were.
+    """
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a tether.certificates.model.Model, got {model!r}")
+    if not isinstance(contract, Contract):
+        raise TypeError(f"contract must be a tether.Contract, got {contract!r}")
+    if model.band is not None and len(model.band[0]) < contract.horizon:
+        raise ValueError(
+            f"band must have a range for each of {contract.horizon} rounds, got {len(model.band[0])}"
+        )
+    warnings.warn(
+        "compiled certificates are unfinished: do not guard a plant with one yet", Unfinished, stacklevel=2
+    )
+    structure = CompiledStructure(model, contract.horizon, precision or Precision())
+    if not structure.scale < math.inf:
+        raise ValueError(
+            f"the prior's cost must be bounded in the ranges of the model, got {structure.scale:g}; "
+            "is something divided by 0 there, or a `where` undecided?"
+        )
+    if structure.least_cost < contract.cost_floor * (1.0 - 1e-6):
+        raise ValueError(
+            f"cost_floor must be at most what the prior pays anywhere in the ranges of the model, "
+            f"got {contract.cost_floor!r} where it pays {structure.least_cost:g}"
+        )
+    return Compiled(contract, structure)

@@ -1,0 +1,468 @@
+"""The bounds of a model, found by interval analysis: bring the functions and the ranges, not a proof.
+
+Bounds of `tether.certificates.structured` ask for one thing: that they are true. Interval analysis of the traced
+functions (`tether.certificates.programs`) gives true bounds. Write x for the own state, which is seen, x+ for the
+prior's, z for the context, w for the draw, pi for the prior, and for what the prior does in a closed loop
+
+    C(x, z, w) = cost(x, z, pi(x, z), w),        F(x, z, w) = step(x, z, pi(x, z), w).
+
+*What is known of the prior's plant* is a box P that holds x+. In the first round it is x itself.
+
+*This round.* The range of draws is cut into cells. In each, the own side (cost and next state, functions of w) and the
+prior's (functions of x+ and w) are enclosed by their values at the middle, their slopes and their natural ranges. In
+the difference of two mean-value forms over the same cell the slopes in w are subtracted before they are multiplied by
+its width: what both sides owe to the same draw cancels. So the largest excess cost - (1 + lam) C, and the gap e between
+the next states, are found. T_0 is the largest over the cells; the boxes X of the own next state and E of the gap are
+the hulls over them. The prior's side does not depend on the action and is enclosed once a round.
+
+*Later rounds with the prior as backup.* For x in X and x+ = x - e, the slopes J of C and F over the hull of both give
+C(x) - C(x+) in J_C E, the next gap in J_F E, and y <= J_C E - lam max(eps, C(x+)); the next X and P are enclosures of
+F. Contexts to come are anything in their range, or in the forecast band of their round.
+
+*Later rounds with another backup* beta: enclosures of the joint function of (x, x+, z, w) with beta on the own side.
+
+*The rest.* After K rounds: if the slopes of F over the whole range of states shrink gaps in some weighted maximum norm,
+|J_F| v <= rho v with rho < 1, and F maps that range into itself, then the gaps of all rounds to come add up to at most
+rho / (1 - rho) times the last one. With another backup: if the last box X of own states is mapped into itself, its
+excess in any state of the prior bounds that of every later round. Where neither holds, the list runs to the horizon.
+
+*After the round* the cells of w that cannot have given the cost and the next state that were seen are left out, and in
+the others w is narrowed by solving these equations for it, entry by entry (an interval Gauss-Seidel step on the
+mean-value form); the mean-value form of the prior's side over what is left of the cell gives its next state. Where the
+draw can be solved for it is known, and P stays a point: the prior is shadowed, and nobody has to reveal anything.
+
+All numbers are computed by JAX, in float64 for the online guard; ends are rounded outward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tether.certificates.cells import (
+    Boxes,
+    Cells,
+    First,
+    Gaps,
+    Refined,
+    around,
+    both_ways,
+    cut,
+    difference,
+    enclosed_cell,
+    inside,
+    join,
+    moved_by,
+    only,
+    over_cells,
+    rounded,
+    side_by_side,
+    solved,
+    spread,
+)
+from tether.certificates.intervals import Array, Interval, Unbounded, hull, meet, radius_of, subtract
+from tether.certificates.model import Model
+from tether.certificates.programs import LOWER, UPPER, Program, enclose
+from tether.certificates.structure import Bounds, Round, Structure
+from tether.certificates.survey import EDGE, Contraction, Survey, contraction_of, survey_of, widened
+from tether.core import validate
+from tether.core.certificate import Action, Observation
+from tether.core.ops import Flag, Number, Ops
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How finely the compiler looks; more costs time and gives freedom, never soundness."""
+
+    cells: int = 8
+    """Pieces into which the range of draws is cut in the round at hand, about."""
+    later_cells: int = 1
+    """The same in later rounds."""
+    rounds: int = 2
+    """K, later rounds that are looked at one by one, if a tail is known."""
+
+    def __post_init__(self) -> None:
+        for name in ("cells", "later_cells"):
+            validate.count(name, getattr(self, name))
+        validate.count("rounds", self.rounds, minimum=0)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledStructure(Structure):
+    """The bounds of a model; see the module."""
+
+    kind: ClassVar[str] = "compiled"
+    scalar: ClassVar[bool] = False
+
+    model: Model
+    horizon: int
+    precision: Precision = Precision()
+
+    def __post_init__(self) -> None:
+        # Now, not when a program that uses it is being traced.
+        _ = self.contraction, self.scale
+
+    @property
+    def entries(self) -> int:  # type: ignore[override]
+        """How many numbers an action is; 0 if it is a number."""
+        shape = self.model.shapes[2]
+        return shape[0] if shape else 0
+
+    @property
+    def backups(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of the model."""
+        return tuple(self.model.backups)
+
+    @property
+    def low(self) -> Any:
+        """Of the actions."""
+        return self.model.action[0]
+
+    @property
+    def high(self) -> Any:
+        """Of the actions."""
+        return self.model.action[1]
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest cost of the prior."""
+        return float(self._survey.largest_cost)
+
+    @property
+    def least_cost(self) -> float:
+        """The smallest cost of the prior that was seen anywhere in the ranges."""
+        return self._survey.seen_cost
+
+    # ---- the model in flat vectors
+
+    def _shaped(self, which: int, values: Array) -> Array:
+        return jnp.reshape(values, self.model.shapes[which])
+
+    def _played(self, x: Array, z: Array, a: Array, w: Array) -> Array:
+        """[1 + n]: cost and next state."""
+        given = [self._shaped(i, each) for i, each in enumerate((x, z, a, w))]
+        if self.model.play is not None:
+            cost, after = self.model.play(*given)
+        else:
+            cost, after = self.model.cost(*given), self.model.step(*given)
+        return jnp.concatenate([jnp.reshape(cost, (1,)), jnp.reshape(after, (-1,))]).astype(x.dtype)
+
+    def _policy(self, plan: int, x: Array, z: Array) -> Array:
+        """[m] what the prior (0) or a backup plays, a backup within the range of actions."""
+        policy = (self.model.prior, *self.model.backups.values())[plan]
+        action = jnp.reshape(policy(self._shaped(0, x), self._shaped(1, z)), (-1,)).astype(x.dtype)
+        if plan == 0:
+            return action
+        low, high = (jnp.asarray(end, x.dtype) for end in self.model.box("action"))
+        return jnp.minimum(jnp.maximum(action, low), high)
+
+    def _closed_loop(self, plan: int, x: Array, z: Array, w: Array) -> Array:
+        return self._played(x, z, self._policy(plan, x, z), w)
+
+    def _box(self, name: str, dtype: Any) -> Interval:
+        low, high = self.model.box(name)
+        return Interval(rounded(low, dtype, -1.0), rounded(high, dtype, 1.0))
+
+    def _cells(self, count: int, dtype: Any) -> Interval:
+        cells = cut(*self.model.box("draws"), count, self._survey.draw_effects)
+        return Interval(rounded(cells.low, dtype, -1.0), rounded(cells.high, dtype, 1.0))
+
+    def _context(self, place: Array, dtype: Any) -> Interval:
+        """The range of the context in the round after `place` rounds."""
+        if self.model.band is None:
+            return self._box("context", dtype)
+        low, high = (
+            rounded(np.reshape(end, (len(end), -1)), dtype, side)
+            for end, side in zip(self.model.band, (-1.0, 1.0), strict=True)
+        )
+        at = jnp.clip(jnp.asarray(place, int), 0, low.shape[0] - 1)
+        return Interval(low[at], high[at])
+
+    # ---- what holds in the whole range
+
+    @cached_property
+    def _survey(self) -> Survey:
+        """Slopes and ranges under the prior over all states, contexts and draws."""
+        with jax.enable_x64(True):
+            return survey_of(self.model, lambda x, z, w: self._closed_loop(0, x, z, w))
+
+    @cached_property
+    def contraction(self) -> Contraction | None:
+        """That gaps shrink under the prior, if the compiler found that they do."""
+        return contraction_of(self._survey)
+
+    # ---- Structure
+
+    def start(self, zero: Number) -> Any:
+        """Both plants in the same state, whatever that is."""
+        like = jnp.asarray(zero)
+        n, p, count = (
+            self.model.sizes[0],
+            self.model.sizes[3],
+            len(self._cells(self.precision.cells, like.dtype).low),
+        )
+
+        def empty(inputs: int) -> Cells:
+            shapes = ((count, 1 + n), (count, inputs, 1 + n), (count, 1 + n))
+            kinds = (Interval, Unbounded, Interval)
+            ends = ((jnp.zeros(shape, like.dtype) + like for _ in range(2)) for shape in shapes)
+            return Cells(*(kind(*each) for kind, each in zip(kinds, ends, strict=True)))
+
+        return Gaps(empty(p), empty(n + p), jnp.zeros(n, like.dtype) + like, like, like)
+
+    def read(self, observation: Observation) -> Any:
+        """(x, z) of an observation."""
+        if self.model.read is not None:
+            x, z = self.model.read(observation)
+        else:
+            flat = jnp.reshape(jnp.asarray(observation), (-1,))
+            n = self.model.sizes[0]
+            x, z = flat[:n], flat[n:]
+        x, z = jnp.reshape(jnp.asarray(x), (-1,)), jnp.reshape(jnp.asarray(z), (-1,))
+        if (x.size, z.size) != self.model.sizes[:2]:
+            raise ValueError(
+                f"an observation must give {self.model.sizes[0]} entries of the state and {self.model.sizes[1]} of the "
+                f"context, got {x.size} and {z.size}"
+            )
+        return x, z
+
+    def admits(self, seen: Any, ops: Ops) -> Flag:  # noqa: ARG002
+        """Whether state and context are in their ranges; a NaN is not."""
+        x, z = seen
+        boxes = (self._box(name, x.dtype) for name in ("state", "context"))
+        found: Any = jnp.asarray(True)
+        for values, box in zip((x, z), boxes, strict=True):
+            unit = 64.0 * float(np.finfo(x.dtype).eps) * (1.0 + abs(box.low) + abs(box.high))
+            found = found & jnp.all((values >= box.low - unit) & (values <= box.high + unit))
+        return found  # type: ignore[no-any-return]
+
+    def agrees(self, seen: Any, prior: Action, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
+        """Whether the model's prior plays this."""
+        own = self._policy(0, *seen)
+        off = jnp.max(abs(own - jnp.reshape(prior, (-1,))) - 256.0 * epsilon * (1.0 + abs(own)))
+        found: Any = off <= 0.0
+        return found  # type: ignore[no-any-return]
+
+    def gaps_between(self, seen: Any, prior_seen: Any, ops: Ops) -> Any:  # noqa: ARG002
+        """The prior's state as a point."""
+        zero = 0.0 * seen[0][0]
+        point = Interval(prior_seen[0], prior_seen[0])
+        return Refined(*point, self._prior_side(point, seen[1]), zero, seen[0], zero <= 0.0)
+
+    def backup(self, plan: int, now: Round, ops: Ops) -> Action:  # noqa: ARG002
+        """What a backup plays, inside the box."""
+        action = jnp.reshape(self._policy(plan, *now.seen), self.model.shapes[2])
+        return jnp.clip(action, now.low, now.high)
+
+    def gap_features(self, gaps: Any, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
+        """How far the own state may be above and below the prior's, summed over its entries."""
+        above = jnp.sum(jnp.maximum(gaps.state - gaps.low, 0.0))
+        below = jnp.sum(jnp.maximum(gaps.high - gaps.state, 0.0))
+        return above, below  # type: ignore[return-value]
+
+    def refine(self, gaps: Any, seen: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
+        """The box of the prior's state, narrowed by what the own state and the last cost tell of the draw."""
+        x, z = seen
+        costs, after = around(gaps.cost, epsilon), around(x, epsilon)
+        observed = Interval(*(jnp.concatenate([c[None], s]) for c, s in zip(costs, after, strict=True)))
+        draws, possible = self._explained(gaps.own, observed)
+        near = both_ways(gaps.radius, len(possible))
+        other = spread(gaps.prior, side_by_side(near, draws))
+        boxes = meet(other, subtract(observed, difference(gaps.own, gaps.prior, draws, near, 1.0)))
+        low = jnp.min(jnp.where(possible[:, None], boxes.low, jnp.inf), axis=0)[1:]
+        high = jnp.max(jnp.where(possible[:, None], boxes.high, -jnp.inf), axis=0)[1:]
+        first = gaps.rounds <= 0.0
+        known = first | ~jnp.any(possible)
+        box = Interval(jnp.where(known, x, low), jnp.where(known, x, high))
+        context = self._context(gaps.rounds, x.dtype)
+        off = 64.0 * epsilon * (1.0 + abs(z))
+        foretold = jnp.all((z >= context.low - off) & (z <= context.high + off))
+        explained = (first | jnp.any(possible)) & foretold
+        return Refined(*box, self._prior_side(box, z), gaps.rounds, x, explained)
+
+    def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
+        """See the module."""
+        refined: Any = now.gaps
+        seen: Any = now.seen
+        x, z = seen
+        flat = jnp.reshape(jnp.asarray(action, x.dtype), (-1,))
+        own = self._own_side(x, z, flat)
+        first, radius = self._first(own, refined, now.lam, now.cost_floor)
+        later, rest = self._later(first, plan, refined.rounds, now.lam, now.cost_floor)
+        totals = [first.excess]
+        if plan > 0:  # a backup that the box does not leave as it is has no bounds
+            low, high = self.model.box("action")
+            free = jnp.all(now.low <= low) & jnp.all(now.high >= high)
+            later = [jnp.where(free, each, jnp.inf) for each in later]
+            rest = jnp.where(free, rest, jnp.inf)
+        for each in (*later, rest):
+            totals.append(totals[-1] + each)
+        step: Any = (own, refined.prior, radius, refined.rounds)
+        return Bounds(tuple(totals), first.ceiling, step)
+
+    def close(self, step: Any, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Any]:  # noqa: ARG002
+        """The least that the prior can have paid, from the draws that explain the cost."""
+        own, prior, radius, rounds = step
+        seen = Interval(*(end[None] for end in around(jnp.asarray(cost, radius.dtype), epsilon)))
+        draws, possible = self._explained(only(own, 1), seen)
+        near = both_ways(radius, len(possible))
+        paid = spread(only(prior, 1), side_by_side(near, draws)).low[:, 0]
+        more = difference(only(own, 1), only(prior, 1), draws, near, 1.0).high[:, 0]
+        floors = jnp.maximum(paid, seen.low[0] - more)
+        floor = jnp.where(jnp.any(possible), jnp.min(jnp.where(possible, floors, jnp.inf)), -jnp.inf)
+        gaps: Any = Gaps(own, prior, radius, jnp.asarray(cost, radius.dtype), rounds + 1.0)
+        return floor, gaps  # type: ignore[return-value]
+
+    # ---- the pieces
+
+    def _own_side(self, x: Array, z: Array, a: Array) -> Cells:
+        """Cost and next state of an action, as functions of the draw."""
+        program = Program(lambda w: self._played(x, z, a, w), self.model.sizes[3], x.dtype)
+        return jax.vmap(lambda cell: enclosed_cell(program, cell))(self._cells(self.precision.cells, x.dtype))
+
+    def _prior_side(self, box: Interval, z: Array) -> Cells:
+        """The same of the prior, as functions of its state and the draw."""
+        n, p = self.model.sizes[0], self.model.sizes[3]
+        program = Program(lambda u: self._closed_loop(0, u[:n], z, u[n:]), n + p, z.dtype)
+        return jax.vmap(lambda cell: enclosed_cell(program, join(box, cell)))(
+            self._cells(self.precision.cells, z.dtype)
+        )
+
+    def _first(self, own: Cells, refined: Any, lam: Number, floor: Number) -> tuple[First, Array]:
+        """(what this round can lead to, half the width of the prior's box)."""
+        radius = radius_of(Interval(refined.low, refined.high))
+        draws = self._half_widths(radius.dtype)
+        near = both_ways(radius, len(draws.low))
+        joined = side_by_side(near, draws)
+        weight = jnp.ones(own.middle.low.shape[1], radius.dtype).at[0].set(1.0 + lam)
+        apart = difference(own, refined.prior, draws, near, weight)
+        # The same number as (own - prior's) - lam prior's, where the prior pays at least the floor.
+        plain = difference(only(own, 1), only(refined.prior, 1), draws, near, 1.0).high[:, 0]
+        other = spread(refined.prior, joined)
+        excess = jnp.max(jnp.minimum(apart.high[:, 0], plain - lam * jnp.maximum(other.low[:, 0], floor)))
+        mine, gap, prior = (over_cells(each) for each in (spread(own, draws), apart, other))
+        own_next, gap, prior = (Interval(*(end[1:] for end in each)) for each in (mine, gap, prior))
+        return First(excess, mine.high[0], own_next, gap, meet(prior, subtract(own_next, gap))), radius
+
+    def _later(
+        self, first: First, plan: int, rounds: Array, lam: Number, floor: Number
+    ) -> tuple[list[Array], Array]:
+        """(Y_1, ..., Y_K, what all rounds after these add at most)."""
+        dtype = first.excess.dtype
+        contraction = self.contraction if plan == 0 else None
+        tailed = contraction is not None or (plan > 0 and self._survey.invariant)
+        count = min(self.precision.rounds, self.horizon - 1) if tailed else self.horizon - 1
+        turn = self._prior_round if plan == 0 else partial(self._backup_round, plan)
+
+        def body(boxes: Boxes, place: Array) -> tuple[Boxes, Array]:
+            return turn(boxes, self._context(rounds + place, dtype), lam, floor)
+
+        boxes, later = Boxes(first.own, first.gap, first.prior), []
+        if count:
+            boxes, excesses = jax.lax.scan(body, boxes, jnp.arange(1, count + 1, dtype=dtype))
+            later = [excesses[i] for i in range(count)]
+        left = jnp.maximum(self.horizon - 1.0 - rounds - count, 0.0)
+        if contraction is not None:
+            weights = jnp.asarray(contraction.weights, dtype)
+            size = jnp.max(jnp.maximum(abs(boxes.gap.low), abs(boxes.gap.high)) / weights)
+            each = float(np.dot(contraction.weights, contraction.costs)) / (1.0 - contraction.rate)
+            rest = self._if_inside(boxes, 1.000001 * each * size)
+        elif tailed:
+            rest = left * self._steady(turn, boxes, lam, floor)
+        else:
+            return later, jnp.zeros_like(first.excess)
+        return later, jnp.where(left > 0.0, rest, 0.0)
+
+    def _steady(self, turn: Any, boxes: Boxes, lam: Number, floor: Number) -> Array:
+        """The largest excess of any later round, at least 0; infinite if the own states do not stay in a box."""
+        dtype = boxes.own.low.dtype
+        everywhere = self._widened(dtype)
+        slack = EDGE * (everywhere.high - everywhere.low)
+        last = Interval(boxes.own.low - slack, boxes.own.high + slack)
+        after, excess = turn(
+            Boxes(last, subtract(last, everywhere), everywhere), self._box("context", dtype), lam, floor
+        )
+        return jnp.where(inside(after.own, last), jnp.maximum(excess, 0.0), jnp.inf)
+
+    def _prior_round(
+        self, boxes: Boxes, context: Interval, lam: Number, floor: Number
+    ) -> tuple[Boxes, Array]:
+        """A round in which the prior plays on both sides: (the boxes after it, the largest excess)."""
+        n, nz, _, p = self.model.sizes
+        dtype = boxes.own.low.dtype
+        program = Program(
+            lambda u: self._closed_loop(0, u[:n], u[n : n + nz], u[n + nz :]), n + nz + p, dtype
+        )
+        both = hull(boxes.own, boxes.prior)
+
+        sides = [(i, side) for side in (UPPER, LOWER) for i in range(1, 1 + n)]
+
+        def of_cell(cell: Interval) -> tuple[Interval, Interval, Interval, Array]:
+            # The slopes over both boxes serve the own one, too.
+            own, either = enclose(
+                program, join(boxes.own, context, cell), sides, over=join(both, context, cell)
+            )
+            slope = either.slope
+            assert slope is not None
+            gap = moved_by(type(slope)(*(end[:n] for end in slope)), boxes.gap)
+            return own, gap, either.range, gap.high[0] - lam * jnp.maximum(either.range.low[0], floor)
+
+        *found, excess = jax.vmap(of_cell)(self._cells(self.precision.later_cells, dtype))
+        own, gap, either = (over_cells(Interval(*(end[:, 1:] for end in each))) for each in found)
+        return Boxes(own, gap, meet(either, subtract(own, gap))), self._if_inside(boxes, jnp.max(excess))
+
+    def _backup_round(
+        self, plan: int, boxes: Boxes, context: Interval, lam: Number, floor: Number
+    ) -> tuple[Boxes, Array]:
+        """A round in which a backup plays on the own side."""
+        n, nz, _, p = self.model.sizes
+        dtype = boxes.own.low.dtype
+
+        def joint(u: Array) -> Array:
+            x, prior, z, w = jnp.split(u, (n, 2 * n, 2 * n + nz))
+            own, other = self._closed_loop(plan, x, z, w), self._closed_loop(0, prior, z, w)
+            costs = jnp.stack([own[0] - (1.0 + lam) * other[0], own[0], other[0]])
+            return jnp.concatenate([costs, own[1:], other[1:]])
+
+        program = Program(joint, 2 * n + nz + p, dtype)
+        states = [(i, side) for side in (UPPER, LOWER) for i in range(3, 3 + 2 * n)]
+        sides = [(0, UPPER), (1, UPPER), (2, LOWER), *states]
+        found = jax.vmap(
+            lambda cell: enclose(program, join(boxes.own, boxes.prior, context, cell), sides)[0]
+        )(self._cells(self.precision.later_cells, dtype))
+        apart = found.high[:, 1] - (1.0 + lam) * jnp.maximum(found.low[:, 2], floor)
+        excess = jnp.max(jnp.minimum(found.high[:, 0], apart))
+        over = over_cells(found)
+        own, other = (Interval(*(end[3 + i * n : 3 + (i + 1) * n] for end in over)) for i in (0, 1))
+        return Boxes(own, subtract(own, other), other), self._if_inside(boxes, excess)
+
+    def _if_inside(self, boxes: Boxes, excess: Array) -> Array:
+        """The excess, if both states are where the model holds; else nothing is known."""
+        everywhere = self._widened(excess.dtype)
+        held = inside(boxes.own, everywhere) & inside(boxes.prior, everywhere)
+        return jnp.where(held, excess, jnp.inf)
+
+    def _widened(self, dtype: Any) -> Interval:
+        """The range of states, a little wider, and not beyond what was surveyed."""
+        low, high = widened(self.model)
+        return Interval(rounded(low, dtype, 1.0), rounded(high, dtype, -1.0))
+
+    def _half_widths(self, dtype: Any) -> Interval:
+        """[c, p]: the draws of each cell, as differences from its middle."""
+        cells = self._cells(self.precision.cells, dtype)
+        half = radius_of(cells)
+        return Interval(-half, half)
+
+    def _explained(self, own: Cells, seen: Interval) -> tuple[Interval, Array]:
+        """For each cell the draws (as differences from its middle) that explain what was seen, and if there are any."""
+        draws, possible = jax.vmap(solved, in_axes=(0, 0, None))(
+            own, self._half_widths(own.middle.low.dtype), seen
+        )
+        # What is not a number rules nothing out.
+        never = jnp.any((own.range.low > seen.high) | (own.range.high < seen.low), axis=1)
+        return draws, possible & ~never
