@@ -252,6 +252,7 @@ WIDE = CARBON | {
     "drops more than it shakes": CarbonStructure(1.0, 0.6, 0.8, 0.5, 9.0),
     "shakes only": CarbonStructure(0.7, 0.5, 0.0, 3.0, 15.0),
     "neither": CarbonStructure(0.9, 0.0, 0.0, 5.0, 15.0),
+    "much work": CarbonStructure(2.0, 1.2, 0.8, 9.0, 40.0),
 }
 
 
@@ -351,6 +352,41 @@ def test_carbon_with_the_prior_as_backup_all_rounds_are_added_up_wherever_it_sta
         later = carbon_total(structure, n, raised, hidden) - carbon_total(structure, 0, raised, hidden)
         expected = np.maximum(largest(n), largest(0) + later) - (i + 2) * lam
         np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_carbon_more_rounds_may_be_counted_one_by_one():
+    class Longer(CarbonStructure):
+        terms = 4
+
+    structure = Longer(0.8, 0.2, 0.5, 6.0, 15.0)
+    for n, (alpha, beta) in enumerate(structure._sums()[:4]):
+        for reach, gap in ((3.0, 1.0), (2.0, 0.5)):
+            assert gap * ((2.0 * reach - gap) * alpha + beta) == pytest.approx(
+                carbon_total(structure, n, reach, gap)
+            )
+
+
+def test_carbon_reserves_are_on_the_safe_side():
+    structure = CARBON["the paper's"]
+    now = Round((0.0, 0.0), (3.0, 3.0), 7.5, 0.0, 1.0, 0.0, 12.0 * (1.0 + 5e-13))
+    assert structure.bounds(now, 8.0, 1, FLOATS).totals[0] == math.inf
+    # What a cost tells is widened: with drops smaller by 2 off / x the gap is larger by 2 off, as e+ = x.
+    epsilon = 1e-4
+    off = 64.0 * epsilon * (1.0 + 10.0 + 1.0 + 1.0 + 1.8)
+    step = (10.0, 1.0, 16.0, 11.0 / 0.8 - 16.0, 10.0, 0.0, 0.0)
+    _, (gap, _) = structure.close(step, phi(1.0), epsilon, FLOATS)
+    assert gap == pytest.approx((0.25 - 0.04) * 10.0 - 0.6 * 2.25 + 2.0 * off, rel=1e-9)
+    # Without a backlog any drop rate may have been drawn.
+    noisy = CarbonStructure(4.0, 3.0, 0.9, 6.0, 15.0)
+    _, (gap, _) = noisy.close((0.0, 0.5, 0.125, 0.0, 0.0, 0.1, 0.0), phi(0.125), TINY, FLOATS)
+    assert gap == pytest.approx((0.9 - 0.25) * 0.1, rel=1e-9)
+    # An efficiency noise of 1 is a number like any other.
+    even = CarbonStructure(2.0, 1.0, 0.1, 6.0, 15.0)
+    assert even.close((1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0), phi(0.5), TINY, FLOATS)[1][0] == 0.0
+
+
+def test_carbon_an_end_without_a_backlog_counts():
+    assert _largest_excess((-3.0, 0.0), (-13.0, 11.0), 0.0, FLOATS) == 0.0
 
 
 INFERENCE = {
