@@ -246,6 +246,149 @@ def test_carbon_reads_admits_and_agrees_with_what_its_plant_is():
         dataclasses.replace(structure, drop_rate_max=1.0)
 
 
+WIDE = CARBON | {
+    "both alike": CarbonStructure(0.8, 0.2, 0.25, 6.0, 15.0),
+    "drops and shakes": CarbonStructure(1.0, 0.8, 0.7, 0.5, 15.0),
+    "drops more than it shakes": CarbonStructure(1.0, 0.6, 0.8, 0.5, 9.0),
+    "shakes only": CarbonStructure(0.7, 0.5, 0.0, 3.0, 15.0),
+    "neither": CarbonStructure(0.9, 0.0, 0.0, 5.0, 15.0),
+    "much work": CarbonStructure(2.0, 1.2, 0.8, 9.0, 40.0),
+}
+
+
+def wide_cases(structure, seed):
+    """As `carbon_cases`, with zeros everywhere, gaps up to all that is possible, any action, and the cap."""
+    rng = np.random.default_rng(seed)
+
+    def some(*scales):
+        return rng.choice([0.0, *scales], CASES) * rng.uniform(size=CASES)
+
+    x = some(0.01, 1.0, 4.0, structure.backlog_max)
+    mu = some(0.01, 1.0, structure.demand_max, structure.demand_max)
+    above = x * np.minimum(some(0.1, 1.0, 2.0), 1.0)
+    below = (structure.backlog_max - x) * np.minimum(some(0.1, 1.0, 2.0), 1.0)
+    action = (x + mu) / structure.efficiency * rng.choice([0.0, 0.9, 1.0, 1.1, 3.0], CASES)
+    action = action * rng.choice([1.0, 0.5], CASES) ** rng.uniform(size=CASES)
+    return (above, below), (x, mu), rng.choice([0.0, 0.05, 0.5, 3.0], CASES), action
+
+
+def places(structure, case):
+    """Noise m and drop rates n2, [P, C] each, on all lines where the documentation looks for the largest excess."""
+    (above, below), (x, mu), *_ = case
+    eta, nu, d = structure.efficiency, structure.efficiency_noise_max, structure.drop_rate_max
+    zero, t = np.zeros(CASES), np.linspace(0.0, 1.0, 401)[:, None]
+    flip = min(nu, d * eta)
+    ends = [
+        ((0.0, 0.0), (nu, 0.0)),
+        ((0.0, d), (nu, d)),
+        ((nu, 0.0), (nu, d)),
+        ((0.0, 0.0), (flip, flip / eta)),
+    ]
+    for level in (x - above, x + below):
+        # Where the prior's backlog becomes 0: (m/eta) (level + mu) = n2 level; its ends are ends of other edges' parts.
+        leaves = np.where(
+            level + mu > 0.0, d * eta * level / np.where(level + mu > 0.0, level + mu, 1.0), 0.0
+        )
+        leaves = np.minimum(leaves, nu)
+        ends += [((zero, d), (leaves, d)), ((leaves, d), (nu, d))]
+        stop = np.where(level > 0.0, nu / eta * (level + mu) / np.where(level > 0.0, level, 1.0), d)
+        stop = np.minimum(stop, d)
+        ends += [((nu, zero), (nu, stop)), ((nu, stop), (nu, d))]
+    return tuple(np.concatenate([zero + a[i] + t * (b[i] - a[i]) for a, b in ends]) for i in range(2))
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_carbon_the_excess_is_the_largest_at_the_cap_and_at_zero_too(name):
+    structure = WIDE[name]
+    case = wide_cases(structure, seed=5)
+    (above, below), (x, mu), lam, action = case
+    eta, cap = structure.efficiency, structure.backlog_max
+    m, n2 = places(structure, case)
+    own = np.maximum((x + mu) - (eta - m) * action - n2 * x, 0.0)
+    worst = -lam
+    for level in (x - above, x + below):
+        prior = np.maximum(m / eta * (level + mu) - n2 * level, 0.0)
+        worst = np.maximum(worst, np.max(phi(own) - (1.0 + lam) * phi(prior), axis=0))
+    worst = np.minimum(worst, phi(cap) - (1.0 + lam))
+    with np.errstate(all="raise", under="ignore"):
+        bounds = structure.bounds(now_of(structure, case), action, 1, NUMPY)
+    assert np.all(bounds.totals[0] >= worst - 1e-9)
+    np.testing.assert_allclose(bounds.totals[0], worst, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(bounds.ceiling, phi(np.minimum(np.max(own, axis=0), cap)), rtol=1e-12)
+    # The ends of what is drawn: corners of the box, and of the prior's place.
+    less = (x + mu) / eta - action
+    corners = [
+        -((m / eta - n2) * apart + (eta - m) * less)
+        for m in (0.0, structure.efficiency_noise_max)
+        for n2 in (0.0, structure.drop_rate_max)
+        for apart in (above, -below)
+    ]
+    most = np.minimum(np.max(corners, axis=0), structure.efficiency_noise_max / eta * (x + mu + below))
+    np.testing.assert_allclose(bounds.step[6], np.maximum(most, 0.0), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_carbon_with_the_prior_as_backup_all_rounds_are_added_up_wherever_it_starts(name):
+    structure = WIDE[name]
+    case = wide_cases(structure, seed=6)
+    (above, below), (x, mu), lam, action = case
+    eta, nu, d = structure.efficiency, structure.efficiency_noise_max, structure.drop_rate_max
+    less, rho = (x + mu) / eta - action, max(nu / eta, d)
+    bounds = structure.bounds(now_of(structure, case, high=20.0), action, 0, NUMPY)
+    m = np.linspace(0.0, nu, 401)[:, None]
+    reach, gap = (x + mu) - (eta - m) * action, m / eta * above + (eta - m) * less
+    turned = np.linspace(0.0, min(nu, d * eta), 11)[:, None]
+    reach_b = np.maximum(np.max(turned / eta * mu + (eta - turned) * less, axis=0), 0.0)
+    gap_b = np.maximum(np.max(d * below + (eta - turned) * less, axis=0), 0.0)
+    gap_b = np.where(below > 0.0, np.minimum(gap_b, reach_b), 0.0)
+    hidden = (d / rho if rho > 0.0 else 0.0) * bounds.step[6]
+    raised = np.maximum(np.maximum((x + mu) - (eta - nu) * action, 0.0), hidden - structure.demand_max)
+
+    def largest(n):
+        first = np.where(gap >= 0.0, carbon_total(structure, n, reach, gap), 0.0)
+        return np.maximum(np.maximum(np.max(first, axis=0), carbon_total(structure, n, reach_b, gap_b)), 0.0)
+
+    for i, (n, total) in enumerate(zip((1, 120), bounds.totals[1:], strict=True)):
+        later = carbon_total(structure, n, raised, hidden) - carbon_total(structure, 0, raised, hidden)
+        expected = np.maximum(largest(n), largest(0) + later) - (i + 2) * lam
+        np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_carbon_more_rounds_may_be_counted_one_by_one():
+    class Longer(CarbonStructure):
+        terms = 4
+
+    structure = Longer(0.8, 0.2, 0.5, 6.0, 15.0)
+    for n, (alpha, beta) in enumerate(structure._sums()[:4]):
+        for reach, gap in ((3.0, 1.0), (2.0, 0.5)):
+            assert gap * ((2.0 * reach - gap) * alpha + beta) == pytest.approx(
+                carbon_total(structure, n, reach, gap)
+            )
+
+
+def test_carbon_reserves_are_on_the_safe_side():
+    structure = CARBON["the paper's"]
+    now = Round((0.0, 0.0), (3.0, 3.0), 7.5, 0.0, 1.0, 0.0, 12.0 * (1.0 + 5e-13))
+    assert structure.bounds(now, 8.0, 1, FLOATS).totals[0] == math.inf
+    # What a cost tells is widened: with drops smaller by 2 off / x the gap is larger by 2 off, as e+ = x.
+    epsilon = 1e-4
+    off = 64.0 * epsilon * (1.0 + 10.0 + 1.0 + 1.0 + 1.8)
+    step = (10.0, 1.0, 16.0, 11.0 / 0.8 - 16.0, 10.0, 0.0, 0.0)
+    _, (gap, _) = structure.close(step, phi(1.0), epsilon, FLOATS)
+    assert gap == pytest.approx((0.25 - 0.04) * 10.0 - 0.6 * 2.25 + 2.0 * off, rel=1e-9)
+    # Without a backlog any drop rate may have been drawn.
+    noisy = CarbonStructure(4.0, 3.0, 0.9, 6.0, 15.0)
+    _, (gap, _) = noisy.close((0.0, 0.5, 0.125, 0.0, 0.0, 0.1, 0.0), phi(0.125), TINY, FLOATS)
+    assert gap == pytest.approx((0.9 - 0.25) * 0.1, rel=1e-9)
+    # An efficiency noise of 1 is a number like any other.
+    even = CarbonStructure(2.0, 1.0, 0.1, 6.0, 15.0)
+    assert even.close((1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0), phi(0.5), TINY, FLOATS)[1][0] == 0.0
+
+
+def test_carbon_an_end_without_a_backlog_counts():
+    assert _largest_excess((-3.0, 0.0), (-13.0, 11.0), 0.0, FLOATS) == 0.0
+
+
 INFERENCE = {
     "plain": InferenceStructure(6.0, 5.0, 4.0, 1.0, 0.7, 0.8, 0.9),
     "lossy": InferenceStructure(8.0, 6.0, 3.0, 0.5, 0.4, 0.3, 0.6),
