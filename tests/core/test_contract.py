@@ -21,7 +21,7 @@ def test_bound_and_earned_slack_are_the_formulas_of_the_promise(lam, b, floor, p
     assert contract.earned == pytest.approx(b + lam * floor, rel=1e-14, abs=1e-320)
     # A prior that pays the floor in every round leaves what every round earns, whatever happens.
     spare = contract.bound(floor * rounds, rounds) - floor * rounds
-    assert spare == pytest.approx(contract.earned * rounds, rel=1e-9, abs=1e-9 * floor * rounds)
+    assert spare == pytest.approx(contract.earned * rounds, rel=1e-9, abs=1e-9 * floor * rounds + 1e-318)
 
 
 def test_the_strictest_contract_allows_what_the_prior_costs():
