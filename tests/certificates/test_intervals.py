@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tether.certificates.enclosures import CannotBound
 from tether.certificates.intervals import UNARY, Interval, meet, outward, times
-from tether.certificates.primitives import RULES, CannotBound
+from tether.certificates.primitives import RULES
 from tether.certificates.programs import Program, dense, enclose
 
 ONE = {

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.enclosures import Enclosed
 from tether.certificates.intervals import (
     Array,
     Interval,
@@ -27,10 +28,8 @@ from tether.certificates.intervals import (
     times,
     total,
 )
-from tether.certificates.primitives import Enclosed
 from tether.certificates.programs import Program
 from tether.core.ops import Number
-
 
 Groups: TypeAlias = tuple[Any, ...]
 """By group of inputs, as `Program` has them; () for one on which nothing depends."""
@@ -108,9 +107,7 @@ def enclosed_side(program: Program, box: Interval) -> Side:
 
 
 def _cells(found: Enclosed, groups: int) -> Cells:
-    slopes = tuple(
-        type(each)(*each) if (each := found.slopes.get(group)) else () for group in range(groups)
-    )
+    slopes = tuple(type(each)(*each) if (each := found.slopes.get(group)) else () for group in range(groups))
     middle = found.range if found.middle is None else found.middle
     return Cells(Interval(*middle), slopes, Interval(*found.range))
 
@@ -201,7 +198,7 @@ def solved(side: tuple[Cells, ...], away: Groups, seen: tuple[Interval, ...]) ->
     ends = [(each.low, each.high) for each in away]
     for cells, observed in zip(side, seen, strict=True):
         left = subtract(observed, cells.middle)  # [k]
-        moved = [
+        moved: list[Any] = [
             times(slope, Interval(each.low[:, None], each.high[:, None])) if slope else ()  # [g, k]
             for slope, each in zip(cells.slopes, away, strict=True)
         ]

@@ -116,9 +116,9 @@ class Compiled(Structured):
         n, nz, m, p = model.sizes
         with jax.enable_x64(True):
             like = [jnp.zeros(size) for size in (n, nz, m, p)]
-            played = jax.make_jaxpr(structure._played)(*like)
+            played = jax.make_jaxpr(structure.flat.played)(*like)
             policies = [
-                jax.make_jaxpr(partial(structure._policy, plan))(*like[:2])
+                jax.make_jaxpr(partial(structure.flat.policy, plan))(*like[:2])
                 for plan in range(1 + len(model.backups))
             ]
         ranges = [

@@ -67,11 +67,21 @@ from tether.certificates.cells import (
     solved,
     spread,
 )
+from tether.certificates.flat import Flat
 from tether.certificates.intervals import Array, Interval, add, hull, meet, radius_of, subtract, unrounded
 from tether.certificates.model import Model
 from tether.certificates.programs import LOWER, UPPER, Program, enclose, places_of
 from tether.certificates.structure import Bounds, Round, Structure
-from tether.certificates.survey import EDGE, Contraction, Survey, contraction_of, groups_of, survey_of, widened
+from tether.certificates.survey import (
+    EDGE,
+    Contraction,
+    Survey,
+    contraction_of,
+    groups_of,
+    rounds_of,
+    survey_of,
+    widened,
+)
 from tether.core import validate
 from tether.core.certificate import Action, Observation
 from tether.core.ops import Flag, Number, Ops
@@ -81,17 +91,18 @@ from tether.core.ops import Flag, Number, Ops
 class Precision:
     """How finely the compiler looks; more costs time and gives freedom, never soundness."""
 
-    cells: int = 8
+    cells: int = 4
     """Pieces into which the range of draws is cut in the round at hand, about."""
     later_cells: int = 1
     """The same in later rounds."""
-    rounds: int = 2
-    """K, later rounds that are looked at one by one, if a tail is known."""
+    rounds: int | None = None
+    """K, later rounds that are looked at one by one, if a tail is known; None for what the compiler finds worth it."""
 
     def __post_init__(self) -> None:
         for name in ("cells", "later_cells"):
             validate.count(name, getattr(self, name))
-        validate.count("rounds", self.rounds, minimum=0)
+        if self.rounds is not None:
+            validate.count("rounds", self.rounds, minimum=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +116,11 @@ class CompiledStructure(Structure):
     model: Model
     horizon: int
     precision: Precision = Precision()
+
+    @property
+    def flat(self) -> Flat:
+        """The model's functions of flat vectors."""
+        return Flat(self.model)
 
     def __post_init__(self) -> None:
         # Now, not when a program that uses it is being traced.
@@ -143,52 +159,11 @@ class CompiledStructure(Structure):
 
     def searching(self) -> AbstractContextManager[None]:
         """Without rounding every operation outward, half of the work; in float64 that is far below the reserve."""
-        return unrounded() if jax.config.read("jax_enable_x64") else nullcontext()
-
-    # ---- the model in flat vectors
-
-    def _shaped(self, which: int, values: Array) -> Array:
-        return jnp.reshape(values, self.model.shapes[which])
-
-    def _played(self, x: Array, z: Array, a: Array, w: Array) -> list[Array]:
-        """Cost [1] and next state [n]."""
-        given = [self._shaped(i, each) for i, each in enumerate((x, z, a, w))]
-        if self.model.play is not None:
-            cost, after = self.model.play(*given)
-        else:
-            cost, after = self.model.cost(*given), self.model.step(*given)
-        return [jnp.reshape(cost, (1,)).astype(x.dtype), jnp.reshape(after, (-1,)).astype(x.dtype)]
-
-    def _policy(self, plan: int, x: Array, z: Array) -> Array:
-        """[m] what the prior (0) or a backup plays, a backup within the range of actions."""
-        policy = (self.model.prior, *self.model.backups.values())[plan]
-        action = jnp.reshape(policy(self._shaped(0, x), self._shaped(1, z)), (-1,)).astype(x.dtype)
-        if plan == 0:
-            return action
-        low, high = (jnp.asarray(end, x.dtype) for end in self.model.box("action"))
-        return jnp.minimum(jnp.maximum(action, low), high)
-
-    def _closed_loop(self, plan: int, x: Array, z: Array, w: Array) -> list[Array]:
-        return self._played(x, z, self._policy(plan, x, z), w)
-
-    def _box(self, name: str, dtype: Any) -> Interval:
-        low, high = self.model.box(name)
-        return Interval(rounded(low, dtype, -1.0), rounded(high, dtype, 1.0))
+        return unrounded() if jnp.zeros(()).dtype == np.float64 else nullcontext()
 
     def _cells(self, count: int, dtype: Any) -> Interval:
         cells = cut(*self.model.box("draws"), count, self._survey.draw_effects)
         return Interval(rounded(cells.low, dtype, -1.0), rounded(cells.high, dtype, 1.0))
-
-    def _context(self, place: Array, dtype: Any) -> Interval:
-        """The range of the context in the round after `place` rounds."""
-        if self.model.band is None:
-            return self._box("context", dtype)
-        low, high = (
-            rounded(np.reshape(end, (len(end), -1)), dtype, side)
-            for end, side in zip(self.model.band, (-1.0, 1.0), strict=True)
-        )
-        at = jnp.clip(jnp.asarray(place, int), 0, low.shape[0] - 1)
-        return Interval(low[at], high[at])
 
     # ---- what holds in the whole range
 
@@ -196,12 +171,18 @@ class CompiledStructure(Structure):
     def _survey(self) -> Survey:
         """Slopes and ranges under the prior over all states, contexts and draws."""
         with jax.enable_x64(True):
-            return survey_of(self.model, lambda x, z, w: self._closed_loop(0, x, z, w))
+            return survey_of(self.model, lambda x, z, w: self.flat.closed_loop(0, x, z, w))
 
     @cached_property
     def contraction(self) -> Contraction | None:
         """That gaps shrink under the prior, if the compiler found that they do."""
         return contraction_of(self._survey)
+
+    @cached_property
+    def rounds(self) -> int:
+        """K: later rounds that are looked at one by one, where a tail is known."""
+        asked = self.precision.rounds
+        return rounds_of(self._survey, self.contraction) if asked is None else asked
 
     # ---- Structure
 
@@ -210,7 +191,9 @@ class CompiledStructure(Structure):
         like = jnp.asarray(zero)
         n, nz, m, _ = self.model.sizes
         x, z, a = (jnp.zeros(size, like.dtype) for size in (n, nz, m))
-        empty = jax.eval_shape(lambda x, z, a: self._both(x, z, a, self._surroundings(Interval(x, x), z)), x, z, a)
+        empty = jax.eval_shape(
+            lambda x, z, a: self._both(x, z, a, self._surroundings(Interval(x, x), z)), x, z, a
+        )
         empty = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype) + like, empty)
         return Gaps(empty, jnp.zeros(n, like.dtype) + like, like, like)
 
@@ -233,7 +216,7 @@ class CompiledStructure(Structure):
     def admits(self, seen: Any, ops: Ops) -> Flag:  # noqa: ARG002
         """Whether state and context are in their ranges; a NaN is not."""
         x, z = seen
-        boxes = (self._box(name, x.dtype) for name in ("state", "context"))
+        boxes = (self.flat.box(name, x.dtype) for name in ("state", "context"))
         found: Any = jnp.asarray(True)
         for values, box in zip((x, z), boxes, strict=True):
             unit = 64.0 * float(np.finfo(x.dtype).eps) * (1.0 + abs(box.low) + abs(box.high))
@@ -242,7 +225,7 @@ class CompiledStructure(Structure):
 
     def agrees(self, seen: Any, prior: Action, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
         """Whether the model's prior plays this."""
-        own = self._policy(0, *seen)
+        own = self.flat.policy(0, *seen)
         off = jnp.max(abs(own - jnp.reshape(prior, (-1,))) - 256.0 * epsilon * (1.0 + abs(own)))
         found: Any = off <= 0.0
         return found  # type: ignore[no-any-return]
@@ -255,7 +238,7 @@ class CompiledStructure(Structure):
 
     def backup(self, plan: int, now: Round, ops: Ops) -> Action:  # noqa: ARG002
         """What a backup plays, inside the box."""
-        action = jnp.reshape(self._policy(plan, *now.seen), self.model.shapes[2])
+        action = jnp.reshape(self.flat.policy(plan, *now.seen), self.model.shapes[2])
         return jnp.clip(action, now.low, now.high)
 
     def gap_features(self, gaps: Any, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
@@ -279,7 +262,7 @@ class CompiledStructure(Structure):
         first = gaps.rounds <= 0.0
         known = first | ~jnp.any(possible)
         box = Interval(jnp.where(known, x, low), jnp.where(known, x, high))
-        context = self._context(gaps.rounds, x.dtype)
+        context = self.flat.contexts(gaps.rounds, x.dtype)
         off = 64.0 * epsilon * (1.0 + abs(z))
         foretold = jnp.all((z >= context.low - off) & (z <= context.high + off))
         explained = (first | jnp.any(possible)) & foretold
@@ -325,11 +308,11 @@ class CompiledStructure(Structure):
     def _surroundings(self, box: Interval, z: Array) -> Prior:
         """What is known of the prior in a round, if its state is in a box."""
         n, p = self.model.sizes[0], self.model.sizes[3]
-        program = Program(lambda u: self._closed_loop(0, u[:n], z, u[n:]), groups_of(n, p), z.dtype)
+        program = Program(lambda u: self.flat.closed_loop(0, u[:n], z, u[n:]), groups_of(n, p), z.dtype)
         sides = jax.vmap(lambda cell: enclosed_side(program, join(box, cell)))(
             self._cells(self.precision.cells, z.dtype)
         )
-        policy = Program(lambda u: self._policy(0, u, z), groups_of(n), z.dtype)
+        policy = Program(lambda u: self.flat.policy(0, u, z), groups_of(n), z.dtype)
         return Prior(box, Interval(*policy.enclosed(box, True)[0].range), sides)
 
     def _both(self, x: Array, z: Array, a: Array, prior: Prior) -> Sides:
@@ -339,9 +322,9 @@ class CompiledStructure(Structure):
         action to the own ones, along which slopes add up: what vanishes with the deviation.
         """
         n, _, m, p = self.model.sizes
-        own = Program(lambda w: self._played(x, z, a, w), groups_of(p), x.dtype)
+        own = Program(lambda w: self.flat.played(x, z, a, w), groups_of(p), x.dtype)
         way = Program(
-            lambda u: self._played(u[:n], z, u[n : n + m], u[n + m :]), groups_of(n, m, p), x.dtype
+            lambda u: self.flat.played(u[:n], z, u[n : n + m], u[n + m :]), groups_of(n, m, p), x.dtype
         )
         here = Interval(x, x), Interval(a, a)
         there = prior.state, prior.action
@@ -378,11 +361,11 @@ class CompiledStructure(Structure):
         dtype = first.excess.dtype
         contraction = self.contraction if plan == 0 else None
         tailed = contraction is not None or (plan > 0 and self._survey.invariant)
-        count = min(self.precision.rounds, self.horizon - 1) if tailed else self.horizon - 1
+        count = min(self.rounds, self.horizon - 1) if tailed else self.horizon - 1
         turn = self._prior_round if plan == 0 else partial(self._backup_round, plan)
 
         def body(boxes: Boxes, place: Array) -> tuple[Boxes, Array]:
-            return turn(boxes, self._context(rounds + place, dtype), lam, floor)
+            return turn(boxes, self.flat.contexts(rounds + place, dtype), lam, floor)
 
         boxes, later = Boxes(first.own, first.gap, first.prior), []
         if count:
@@ -407,7 +390,7 @@ class CompiledStructure(Structure):
         slack = EDGE * (everywhere.high - everywhere.low)
         last = Interval(boxes.own.low - slack, boxes.own.high + slack)
         after, excess = turn(
-            Boxes(last, subtract(last, everywhere), everywhere), self._box("context", dtype), lam, floor
+            Boxes(last, subtract(last, everywhere), everywhere), self.flat.box("context", dtype), lam, floor
         )
         return jnp.where(inside(after.own, last), jnp.maximum(excess, 0.0), jnp.inf)
 
@@ -418,7 +401,7 @@ class CompiledStructure(Structure):
         n, nz, _, p = self.model.sizes
         dtype = boxes.own.low.dtype
         program = Program(
-            lambda u: self._closed_loop(0, u[:n], u[n : n + nz], u[n + nz :]), groups_of(n, nz, p), dtype
+            lambda u: self.flat.closed_loop(0, u[:n], u[n : n + nz], u[n + nz :]), groups_of(n, nz, p), dtype
         )
         states = len(groups_of(n))
         both = hull(boxes.own, boxes.prior)
@@ -432,7 +415,9 @@ class CompiledStructure(Structure):
             there = program.enclosed(Interval(centre, centre), False)[1].range
             own = meet(add(there, moved_by(either.slopes, program.split(radius_of(box)))), either.range)
             gap = moved_by(either.slopes[:states], apart)
-            excess = moved_by(cost.slopes[:states], apart).high[0] - lam * jnp.maximum(cost.range.low[0], floor)
+            excess = moved_by(cost.slopes[:states], apart).high[0] - lam * jnp.maximum(
+                cost.range.low[0], floor
+            )
             return own, gap, either.range, excess
 
         *found, excess = jax.vmap(of_cell)(self._cells(self.precision.later_cells, dtype))
@@ -448,7 +433,10 @@ class CompiledStructure(Structure):
 
         def joint(u: Array) -> Array:
             x, prior, z, w = jnp.split(u, (n, 2 * n, 2 * n + nz))
-            (cost, after), (paid, other) = self._closed_loop(plan, x, z, w), self._closed_loop(0, prior, z, w)
+            (cost, after), (paid, other) = (
+                self.flat.closed_loop(plan, x, z, w),
+                self.flat.closed_loop(0, prior, z, w),
+            )
             return jnp.concatenate([cost - (1.0 + lam) * paid, cost, paid, after, other])
 
         program = Program(joint, groups_of(n, n, nz, p), dtype)
@@ -492,5 +480,7 @@ class CompiledStructure(Structure):
         draws, possible = jax.vmap(solved, in_axes=(0, 0, None))(tuple(own), away, seen)
         for cells, observed in zip(own, seen, strict=True):
             # What is not a number rules nothing out.
-            possible &= ~jnp.any((cells.range.low > observed.high) | (cells.range.high < observed.low), axis=1)
+            possible &= ~jnp.any(
+                (cells.range.low > observed.high) | (cells.range.high < observed.low), axis=1
+            )
         return draws, possible

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.enclosures import (
+    CannotBound,
+    Enclosed,
+    Slopes,
+    concatenate_along,
+    moved,
+    numpy_move,
+    place,
+)
 from tether.certificates.intervals import (
     UNARY,
     Array,
@@ -19,7 +28,6 @@ from tether.certificates.intervals import (
     add,
     dot,
     exact,
-    fixed,
     hull,
     library,
     negative,
@@ -30,26 +38,6 @@ from tether.certificates.intervals import (
     subtract,
     times,
 )
-
-Slopes: TypeAlias = Mapping[int, Interval]
-"""By group of inputs, [g, *shape] for a group of g inputs; groups on which nothing depends are left out."""
-
-
-class CannotBound(ValueError):
-    """A function uses an operation that intervals are not known for."""
-
-
-class Enclosed(NamedTuple):
-    """What is known of an intermediate value."""
-
-    range: Interval
-    slopes: Slopes
-    """Empty if it depends on no input."""
-    middle: Interval | None = None
-    """Its value at the middle of the box; None if it depends on no input."""
-    once: bool = True
-    """Whether no input occurs twice in any entry, so that its range is as small as it can be."""
-
 
 LINEAR = frozenset(
     [
@@ -123,7 +111,7 @@ def outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
     if name in UNARY:
         return [_unary(UNARY[name], values[0])]
     if name in LINEAR:
-        return [moved(partial(equation.primitive.bind, **options), values[0], _numpy_move(name, options))]
+        return [moved(partial(equation.primitive.bind, **options), values[0], numpy_move(name, options))]
     if all(not each.slopes and each.range.exact for each in values):
         return _known(equation, values)
     raise CannotBound(f"the operation {name!r} cannot be bounded over an interval{place(equation)}")
@@ -140,20 +128,7 @@ def _lifted(name: str, value: Enclosed, shape: tuple[int, ...]) -> Enclosed:
     """A single number among arrays as an array, so that its slopes [g] are not taken for those of its entries."""
     if value.range.low.shape == shape or (not value.slopes and name not in CHOICES):
         return value
-    return moved(
-        partial(jnp.broadcast_to, shape=shape), value, lambda each: np.broadcast_to(each, shape)
-    )
-
-
-def place(equation: Any) -> str:
-    """Where in the user's code an operation stands."""
-    try:
-        from jax._src import source_info_util
-
-        frame = source_info_util.user_frame(equation.source_info.traceback)
-    except Exception:
-        return ""
-    return "" if frame is None else f"; it stands in {frame.file_name}, line {frame.start_line}"
+    return moved(partial(jnp.broadcast_to, shape=shape), value, lambda each: np.broadcast_to(each, shape))
 
 
 def _unary(rule: Unary, value: Enclosed) -> Enclosed:
@@ -162,62 +137,6 @@ def _unary(rule: Unary, value: Enclosed) -> Enclosed:
         return Enclosed(found, {})
     derivative = rule.slope(value.range)
     return Enclosed(found, {group: times(derivative, slope) for group, slope in value.slopes.items()})
-
-
-NumpyMove: TypeAlias = Callable[[Any], Any]
-
-
-def _numpy_move(name: str, options: Mapping[str, Any]) -> NumpyMove | None:
-    """What NumPy does instead of an operation of `LINEAR`, for numbers that are known when the program is built."""
-    if name == "reshape" and options.get("dimensions") is None:
-        return lambda each: np.reshape(each, options["new_sizes"])
-    if name == "squeeze":
-        return lambda each: np.squeeze(each, tuple(options["dimensions"]))
-    if name == "expand_dims":
-        return lambda each: np.expand_dims(each, tuple(options["dimensions"]))
-    if name == "transpose":
-        return lambda each: np.transpose(each, options["permutation"])
-    if name == "broadcast_in_dim":
-        shape, places = options["shape"], options["broadcast_dimensions"]
-
-        def broadcast(each: Any) -> Any:
-            sizes = [1] * len(shape)
-            for place, size in zip(places, np.shape(each), strict=True):
-                sizes[place] = size
-            return np.broadcast_to(np.reshape(each, sizes), shape)
-
-        return broadcast
-    if name == "slice":
-        strides = options["strides"] or (1,) * len(options["start_indices"])
-        places = tuple(
-            slice(*ends) for ends in zip(options["start_indices"], options["limit_indices"], strides, strict=True)
-        )
-        return lambda each: each[places]
-    return None
-
-
-def moved(move: Callable[[Array], Array], value: Enclosed, known_move: NumpyMove | None = None) -> Enclosed:
-    """What a rearrangement of entries does, `move` being linear and exact.
-
-    `known_move` does the same to NumPy arrays; slopes that turn out to be zero are left out.
-    """
-
-    def applied(array: Any) -> Any:
-        known = known_move is not None and library(array) is np
-        return known_move(array) if known else move(array)  # type: ignore[misc]
-
-    low = applied(value.range.low)
-    found = Interval(low, low) if value.range.exact else type(value.range)(low, applied(value.range.high))
-    slopes = {}
-    for group, slope in value.slopes.items():
-        if known_move is not None and fixed(slope):
-            known = np.stack([known_move(row) for row in slope.low])
-            if np.any(known != 0.0):
-                slopes[group] = exact(known)
-        else:
-            low = jax.vmap(move)(slope.low)
-            slopes[group] = type(slope)(low, low if slope.exact else jax.vmap(move)(slope.high))
-    return Enclosed(found, slopes)
 
 
 def _sum_of_slopes(first: Slopes, second: Slopes) -> Slopes:
@@ -384,9 +303,12 @@ def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
     found = _either(sure, never, if_true.range, if_false.range)
     # The condition is made of inputs, too: a jump counts for them as well.
     of_condition = {
-        group: exact(np.zeros(np.shape(slope.low), slope.low.dtype)) for group, slope in condition.slopes.items()
+        group: exact(np.zeros(np.shape(slope.low), slope.low.dtype))
+        for group, slope in condition.slopes.items()
     }
-    slopes = _either_slopes(sure, never, {**of_condition, **if_true.slopes}, {**of_condition, **if_false.slopes})
+    slopes = _either_slopes(
+        sure, never, {**of_condition, **if_true.slopes}, {**of_condition, **if_false.slopes}
+    )
     decided = jnp.logical_or(sure, never)
     jumps = {
         group: Unbounded(jnp.where(decided, slope.low, -jnp.inf), jnp.where(decided, slope.high, jnp.inf))
@@ -453,31 +375,6 @@ def _reduce_extreme(equation: Any, value: Enclosed) -> Enclosed:
 
 def _concatenate(equation: Any, *values: Enclosed) -> Enclosed:
     return concatenate_along(equation.params["dimension"], values)
-
-
-def concatenate_along(axis: int, values: Sequence[Enclosed]) -> Enclosed:
-    """One after the other along an axis."""
-    if len(values) == 1:
-        return values[0]
-    found = _concatenated([each.range for each in values], axis)
-    like = {group: slope for each in values for group, slope in each.slopes.items()}
-    slopes = {}
-    for group, known in like.items():
-        parts = [
-            each.slopes.get(group)
-            or exact(np.zeros((known.low.shape[0], *np.shape(each.range.low)), known.low.dtype))
-            for each in values
-        ]
-        slopes[group] = _concatenated(parts, axis + 1)
-    return Enclosed(found, slopes)
-
-
-def _concatenated(parts: Sequence[Interval], axis: int) -> Interval:
-    known = library(*(end for each in parts for end in each))
-    kind = Unbounded if any(isinstance(each, Unbounded) for each in parts) else Interval
-    low = known.concatenate([each.low for each in parts], axis)
-    single = all(each.exact for each in parts)
-    return kind(low, low if single else known.concatenate([each.high for each in parts], axis))
 
 
 def _stacked(equation: Any, *values: Enclosed) -> Enclosed:

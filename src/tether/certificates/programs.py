@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from tether.certificates.enclosures import CannotBound, Enclosed, concatenate_along, moved, place
 from tether.certificates.intervals import (
     Array,
     Interval,
@@ -34,16 +35,7 @@ from tether.certificates.intervals import (
     times,
     total,
 )
-from tether.certificates.primitives import (
-    BENT,
-    MIXING,
-    CannotBound,
-    Enclosed,
-    concatenate_along,
-    moved,
-    outputs,
-    place,
-)
+from tether.certificates.primitives import BENT, MIXING, outputs
 
 NESTED = frozenset(
     ["jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call"]
@@ -121,7 +113,8 @@ def _evaluate(
 
     def read(atom: Any) -> Enclosed:
         if isinstance(atom, jax_core.Literal):
-            return Enclosed(exact(np.asarray(atom.val, atom.aval.dtype)), {})
+            aval: Any = atom.aval
+            return Enclosed(exact(np.asarray(atom.val, aval.dtype)), {})
         return known[atom]
 
     for equation, wanted in zip(jaxpr.eqns, needed, strict=True):
