@@ -62,8 +62,8 @@ class Options:
     currency: Annotated[str, typer.Option(help="Name of the money.")] = ""
     data: shell.Data = None
     processes: Annotated[
-        int | None, typer.Option(help="How many find limits at a time; all processors by default.", min=1)
-    ] = None
+        int, typer.Option(help="How many find limits at a time; more are worth it for many --limits.", min=1)
+    ] = 1
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that the folder holds.")] = (
         False
     )

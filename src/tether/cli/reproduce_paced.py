@@ -28,8 +28,9 @@ class Options:
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that the folder holds.")] = (
         False
     )
+    seeds: shell.Seeds = 3
     out: shell.Out = Path("out/paced")
-    seed: Annotated[int, shell.seed_option("Random seed of the search for the pace.")] = 0
+    seed: Annotated[int, shell.seed_option("First random seed of the search for the pace.")] = 0
 
 
 def reproduce_paced(options: Options) -> None:
@@ -48,7 +49,7 @@ def reproduce_paced(options: Options) -> None:
     from tether.paper.studies import paced
 
     grid = shell.contracts(options.lams, options.bs)
-    known = {name: getattr(options, name) for name in ("lams", "bs", "episodes", "seed")}
+    known = {name: getattr(options, name) for name in ("lams", "bs", "episodes", "seeds", "seed")}
     known |= {"study": "paced", "paper": str(options.paper), "data": str(options.data)}
     with engines.claim(options.out) as folder:
         study = paced.Study(
@@ -56,7 +57,7 @@ def reproduce_paced(options: Options) -> None:
             options.data,
             folder / "solved",
             options.episodes,
-            options.seed,
+            shell.seeds_from(options.seed, options.seeds),
             options.processes,
         )
         with shell.progress() as progress, shell.Watch(progress, "paced", len(grid)) as watch:
@@ -80,5 +81,7 @@ def reproduce_paced(options: Options) -> None:
             "image": image,
             "image_text": "Mean reward of the authors' RL network on their test windows, by guard.",
         }
-        content = {"rows": [asdict(row) | {"above_tight": row.above_tight} for row in rows]}
+        content = {
+            "rows": [asdict(row) | {"paced": row.paced, "above_tight": row.above_tight} for row in rows]
+        }
         shell.finish(folder, {**content, "sections": [section]}, ["paced.png", "paced.svg"])
