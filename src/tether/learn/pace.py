@@ -81,24 +81,24 @@ def pace(
     chosen = episodes[np.linspace(0, len(episodes) - 1, min(at_once, len(episodes))).round().astype(int)]
     unpaced = _unpaced(policy, env, chosen, certificate)
     score = _scorer(unpaced, env, chosen, certificate, seed)
-    shares = np.linspace(SMALLEST_SHARE, 1.0 - SMALLEST_SHARE, candidates)
-    constant = np.zeros((candidates, len(unpaced.weights)))
-    constant[:, 0] = np.log(shares / (1.0 - shares))
+    first = _constant(candidates, len(unpaced.weights))
     found = maximise(
-        score,
-        constant[-1],
-        first=constant,
-        step=FIRST_STEP,
-        candidates=candidates,
-        generations=generations,
-        seed=seed,
-        report=report,
-    )
+        score, first[-1], first=first, step=FIRST_STEP, candidates=candidates, generations=generations,
+        seed=seed, report=report,
+    )  # fmt: skip
     paced = replace(unpaced, weights=found.point)
     after = float(rollout(env, paced, episodes, certificate, seed=seed, record="outcomes").returns.mean())
     if not after >= before:
         return replace(unpaced, earned=(before, before))
     return replace(paced, earned=(before, after))
+
+
+def _constant(candidates: int, size: int) -> Any:
+    """[candidates, size] weights of constant shares."""
+    shares = np.linspace(SMALLEST_SHARE, 1.0 - SMALLEST_SHARE, candidates)
+    weights = np.zeros((candidates, size))
+    weights[:, 0] = np.log(shares / (1.0 - shares))
+    return weights
 
 
 def _unpaced(policy: Policy, env: Env, episodes: Episodes, certificate: Certificate) -> PacedPolicy:

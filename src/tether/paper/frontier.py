@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib as mpl
+import matplotlib.ticker
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -43,35 +45,31 @@ class Words:
 def frontier_table(title: str, prior: Point, rows: list[Contracted], words: Words, proven: bool) -> Table:
     """A line a contract: what it permits, what the learner costs and brings, what there is to gain at most."""
     table = Table(title=f"{title}: an episode under each contract", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    broken = max(row.learner.violation_rate for row in rows)
     table.caption = (
-        f"Prior: reward {prior.reward:.2f}, cost {prior.mean_cost:.2f} mean, {prior.worst_cost:.2f} worst. "
-        f"Reward: {words.reward}; cost: {words.cost}. permitted: the most that the promise allows the worst episode "
-        "here; gained: learner's reward above the prior's, of what hindsight could gain; "
-        "*: no contract of the grid permits less and gains more."
+        f"The prior: reward {prior.reward:.2f}, cost {prior.mean_cost:.1f} mean, {prior.worst_cost:.1f} worst. "
+        f"Units: {words.reward}; {words.cost}. permitted: the most that the promise allows the worst of them; "
+        "worst, mean: what the learner costs; gained: its reward above the prior's; limit: what hindsight gains; "
+        f"*: no contract of the grid permits less and gains more. Episodes that break the promise: {broken:.0%}."
     )
     if not proven:
         table.caption += " The limit is the best that a search found, NOT a proven upper bound."
     money = words.worth is not None
-    for name in ("", "lam", "b", "permitted", "worst", "mean cost", "reward", "gained", "of"):
+    for name in ("lam", "b", "", "permitted", "worst", "mean", "gained", "limit", *(["money"] * money)):
         table.add_column(name, justify="right", no_wrap=True)
-    if money:
-        table.add_column("in money", justify="right", no_wrap=True)
-    table.add_column("viol.", justify="right", no_wrap=True)
     for row in rows:
         learner, gained = row.learner, row.learner.reward - prior.reward
         spread = f" ± {learner.reward_spread:.2f}" if learner.reward_spread > 0.0 else ""
         table.add_row(
-            "*" if row.best else "",
             f"{row.lam:g}",
             f"{row.b:g}",
+            "*" if row.best else "",
             f"{row.limit.worst_cost:.1f}",
             f"{learner.worst_cost:.1f}",
             f"{learner.mean_cost:.1f}",
-            f"{learner.reward:.2f}{spread}",
-            f"{gained:+.2f}",
+            f"{gained:+.2f}{spread}",
             f"{row.limit.reward - prior.reward:+.2f}",
             *([words.money(gained)] if money else []),
-            f"{learner.violation_rate:.0%}",
         )
     return table
 
@@ -89,10 +87,11 @@ def frontier_figure(title: str, prior: Point, rows: list[Contracted], words: Wor
             _draw(axis, shown, field, COLORS[i % len(COLORS)], f"b = {b:g}")
         axis.plot(getattr(prior, field), prior.reward, "*", color=BLACK, markersize=11)
         axis.set_xlabel(f"{words.cost}, {name}")
-        axis.set_xscale("log")
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter("{x:g}")
-        axis.tick_params(axis="x", which="both", labelsize=7)
+        if getattr(prior, field) > 0.0:  # costs go over orders of magnitude, unless the prior's are none
+            axis.set_xscale("log")
+            axis.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.xaxis.set_major_formatter("{x:g}")
+            axis.xaxis.set_minor_formatter("")
     axes[0, 0].set_ylabel(f"{words.reward}, mean episode")
     if words.worth is not None:
         worth = words.worth
@@ -134,7 +133,7 @@ def _draw(axis: Any, rows: list[Contracted], field: str, color: str, label: str)
     axis.plot(permitted, [row.limit.reward for row in rows], "^:", color=color, markersize=4, alpha=0.6)
     for row, x, y in zip(rows, spent, earned, strict=True):
         axis.annotate(
-            f"{row.lam:g}", (x, y), xytext=(0, -10), textcoords="offset points", fontsize=7, color=color
+            f"{row.lam:g}", (x, y), xytext=(5, -9), textcoords="offset points", fontsize=7, color=color
         )
         if row.best:
             axis.plot(x, y, "o", color=color, markersize=9, fillstyle="none")
