@@ -174,10 +174,10 @@ def paced_table(rows: list[Row]) -> Table:
     )
     table.caption = (
         f"paced is above tight in {above} of {len(rows)} settings, with each of {seeds} seeds of the search (± "
-        "standard deviation over them); tuned on the validation windows; "
+        f"standard deviation over them); tuned on the validation windows; the prior earns {rows[0].prior:.1f}; "
         "viol.: share of windows that break the promise, unguarded | paced"
     )
-    for name in ("lam", "b", "prior", "tight", "structured", "paced", "limit", "viol."):
+    for name in ("lam", "b", "tight", "structured", "paced", "limit", "viol."):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         spread = {"paced": f" ± {row.spread:.1f}"}
@@ -186,7 +186,7 @@ def paced_table(rows: list[Row]) -> Table:
             for name in ("tight", "structured", "paced")
         )
         rates = f"{row.violation_rates['unguarded']:.0%} | {row.violation_rates['paced']:.0%}"
-        table.add_row(f"{row.lam:g}", f"{row.b:g}", f"{row.prior:.1f}", *earned, f"{row.limit:.1f}", rates)
+        table.add_row(f"{row.lam:g}", f"{row.b:g}", *earned, f"{row.limit:.1f}", rates)
     return table
 
 
