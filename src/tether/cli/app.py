@@ -18,11 +18,13 @@ from tether.cli import (
     data_calibration,
     data_describe,
     estimate,
+    frontier,
     limit,
     report,
     reproduce,
     reproduce_estimate,
     reproduce_open,
+    reproduce_paced,
     reproduce_published,
     reproduce_theory,
     sensitivity,
@@ -65,6 +67,7 @@ _add(
     {
         "train": train.train,
         "limit": limit.limit,
+        "frontier": frontier.frontier,
         "estimate": estimate.estimate,
         "attack": attack.attack,
         "verify": verify.verify,
@@ -84,6 +87,7 @@ _add(
         "theory": reproduce_theory.reproduce_theory,
         "estimate": reproduce_estimate.reproduce_estimate,
         "open": reproduce_open.reproduce_open,
+        "paced": reproduce_paced.reproduce_paced,
     },
 )
 _add(
