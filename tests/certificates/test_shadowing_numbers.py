@@ -96,7 +96,7 @@ def shadowing(**options):
 
 def state(rounds=1.0, known=True, **changes):
     before = Shadow(Level(4.0, np.array([3.0, 5.0])), known)
-    return ShadowingState(rounds, 1.0, (0.5, 0.25), 30.0, 0.0, False, before)._replace(**changes)
+    return ShadowingState(rounds, 1.0, (0.5, 0.25), 30.0, 0.0, False, False, 0.0, before)._replace(**changes)
 
 
 SEEN = (2.0, 6.0, 3.0, 5.0)

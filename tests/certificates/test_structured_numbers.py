@@ -11,7 +11,8 @@ import pytest
 
 from tether import Contract
 from tether.certificates import Bounds, Box, Outcome, Structure, Structured
-from tether.certificates.structured import Opened, StructuredState, Taken, _either, _on_the_way
+from tether.certificates.share import either, on_the_way
+from tether.certificates.structured import Opened, StructuredState, Taken
 from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
 CONTRACT = Contract(lam=2.0, b=3.0, horizon=5, cost_floor=1.0)
@@ -556,9 +557,9 @@ def test_a_point_on_the_way_is_exactly_the_start_or_the_wish_at_the_ends():
     start, wish = 0.8, 0.3
     assert start + 1.0 * (wish - start) != wish
     for share, expected in ((0.0, start), (1.0, wish), (2.0, wish), (0.97, start + 0.97 * (wish - start))):
-        assert _on_the_way(start, wish, share, FLOATS) == expected
-        assert _on_the_way([start, 1.0], [wish, 1.0], share, FLOATS) == [expected, 1.0]
-    assert _on_the_way(start, math.inf, 0.0, FLOATS) == start
+        assert on_the_way(start, wish, share, FLOATS) == expected
+        assert on_the_way([start, 1.0], [wish, 1.0], share, FLOATS) == [expected, 1.0]
+    assert on_the_way(start, math.inf, 0.0, FLOATS) == start
 
 
 def test_nothing_is_searched_farther_away_than_ten_thousand_times_the_starts_size():
@@ -607,6 +608,6 @@ def test_without_further_backups_the_search_begins_at_the_prior():
 def test_of_two_lists_of_entries_one_is_taken_entry_by_entry():
     for ops in (FLOATS, NUMPY):
         for condition, expected in ((True, [1.0, 2.0]), (False, [3.0, 4.0])):
-            taken = _either(condition, [1.0, 2.0], [3.0, 4.0], ops)
+            taken = either(condition, [1.0, 2.0], [3.0, 4.0], ops)
             assert isinstance(taken, list)
             assert taken == expected
