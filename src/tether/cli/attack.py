@@ -65,9 +65,9 @@ def attack(options: Options) -> None:
     of each batch is bred from the episodes that came nearest to breaking the promise. Every round is audited against
     the prior on the same draws. The same policies without the guard show that the attack is one. Besides the standard
     plant, plants are attacked whose parameters stress a bound, and the standard one with sensors, actuators and meters
-    of float32, float16 and mixed types; with `--scenarios`, plants whose costs are late or missing or whose actuators are
-    inexact. Exit code 1 if the promise was broken or the guard gave a false alarm; with `--loosen`, if the promise was
-    not broken.
+    of float32, float16 and mixed types; with `--scenarios`, plants whose costs are late or missing or whose actuators
+    are inexact. Exit code 1 if the promise was broken or the guard gave a false alarm; with `--loosen`, if the promise
+    was not broken.
 
     For instance `tether attack carbon`, `tether attack inference --loosen all --episodes 200000`, or
     `tether attack carbon --certificate lipschitz --lams 0 --bs 1`.

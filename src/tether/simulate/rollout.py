@@ -76,7 +76,6 @@ def rollout(
     seed = validate.count("seed", seed, minimum=0)
     validate.choice("precision", precision, get_args(Precision))
     validate.choice("record", record, get_args(Record))
-    late = _late(certificate, delay, missing)
     with jax.enable_x64(precision == "float64"):
         # Rounds first, so that a round's values of all episodes lie side by side.
         drawn = {name: jnp.asarray(np.swapaxes(episodes[name], 0, 1)) for name in env.drawn_names}
@@ -84,18 +83,29 @@ def rollout(
             lambda leaf: jnp.asarray(leaf, dtype=precision) if eqx.is_inexact_array_like(leaf) else leaf,
             as_tree(certificate),
         )
-        if late is not None:
-            late = late._replace(missing=jnp.asarray(late.missing, dtype=precision))
-        played = play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record, late)
+        played = play(
+            env,
+            policy,
+            drawn,
+            numbers,
+            jnp.asarray(seed, dtype=jnp.uint32),
+            record,
+            _late(certificate, delay, missing),
+        )
         recorded = {name: np.swapaxes(np.asarray(values), 0, 1) for name, values in played.items()}
     breached = recorded.pop("breached", None)
     if breached is not None:
-        # A breach lasts until the end, so that the rounds without one are those before it. If costs are late, it may be
-        # one of the round whose cost came in that round.
-        held = np.sum(~breached, axis=1)
-        late_by = np.where(held < episodes.horizon, delay, 0)
-        recorded["uncertified_from"] = np.maximum(1 + held - late_by, 1)
+        recorded["uncertified_from"] = _uncertified_from(breached, delay)
     return Run(**recorded)
+
+
+def _uncertified_from(breached: Any, delay: int) -> Any:
+    """[N] of flags [N, H]: a breach lasts until the end, so that the rounds without one are those before it.
+
+    If costs are late, it may be one of the round whose cost came in that round.
+    """
+    held = np.sum(~breached, axis=1)
+    return np.maximum(1 + held - np.where(held < breached.shape[1], delay, 0), 1)
 
 
 def _check_player(policy: Policy, certificate: Certificate | None, horizon: int) -> None:
@@ -123,7 +133,7 @@ def _late(certificate: Any, delay: int, missing: float) -> Late | None:
             f"delay and missing are about what a guard learns, and need a certificate that can wait for costs; got "
             f"{type(certificate).__name__}"
         )
-    return Late(delay, missing)
+    return Late(delay, jnp.asarray(missing))
 
 
 @eqx.filter_jit
