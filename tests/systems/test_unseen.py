@@ -24,7 +24,7 @@ def case(env, rng, count):
 
 @pytest.mark.parametrize("name", ["Carbon", "Inference"])
 def test_a_gap_after_a_round_without_a_cost_is_no_larger_than_the_structure_says(name):
-    env, rng, count = getattr(tether.envs, name)(), np.random.default_rng(0), 4000
+    env, rng, count = getattr(tether.envs, name)(), np.random.default_rng(0), 800
     structure = env.structure
     series, action = case(env, rng, count)
     most = structure.backlog_max if name == "Carbon" else structure.capacity
