@@ -75,7 +75,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/core/test_guard.py",
         "tests/core/test_plants_as_they_are.py",
     ),
-    "src/tether/core/late.py": ("tests/core/test_plants_as_they_are.py", "tests/core/test_guard.py"),
+    "src/tether/core/late.py": (
+        "tests/core/test_plants_as_they_are.py",
+        "tests/core/test_guard.py",
+        "tests/core/test_fail_closed.py",
+        "tests/core/test_own_certificate.py",
+    ),
     "src/tether/core/overrides.py": ("tests/core/test_plants_as_they_are.py",),
     "src/tether/core/actuator.py": ("tests/core/test_plants_as_they_are.py",),
     "src/tether/core/standing.py": ("tests/core/test_plants_as_they_are.py", "tests/core/test_guard.py"),
