@@ -13,6 +13,7 @@ from tether.cli import (
     bench,
     bench_data,
     bench_estimate,
+    bench_late,
     bench_monitor,
     data_build,
     data_calibration,
@@ -100,6 +101,7 @@ _add(
         "exact": bench.exact,
         "estimate": bench_estimate.estimate,
         "data": bench_data.data,
+        "late": bench_late.late,
     },
 )
 _add(
