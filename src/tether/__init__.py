@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tether.core.guard import Breach as Breach
     from tether.core.guard import Decision as Decision
     from tether.core.guard import GuardMisuse as GuardMisuse
+    from tether.core.guard import Override as Override
     from tether.core.guard import PriorFailed as PriorFailed
     from tether.core.guard import Reason as Reason
     from tether.core.monitor import LipschitzMonitor as LipschitzMonitor
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from tether.estimation.estimates import Estimate as Estimate
     from tether.estimation.estimates import Estimates as Estimates
     from tether.learn.mpc import PlanningPolicy as PlanningPolicy
+    from tether.learn.pace import pace
+    from tether.learn.paced import PacedPolicy as PacedPolicy
     from tether.learn.policy import NetworkPolicy as NetworkPolicy
     from tether.learn.policy import load_policy
     from tether.learn.train import Recipe as Recipe
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from tether.learn.train import evaluate as evaluate
     from tether.learn.train import regrets as regrets
     from tether.learn.train import train
+    from tether.simulate.batched import BatchedPolicy as BatchedPolicy
     from tether.simulate.rollout import rollout
 
 __version__ = "0.1.0"
@@ -65,6 +69,7 @@ __all__ = [
     "geometric",
     "gym",
     "load_policy",
+    "pace",
     "rollout",
     "systems",
     "table",
@@ -83,6 +88,7 @@ _LATER = {
             "Breach",
             "Decision",
             "GuardMisuse",
+            "Override",
             "PriorFailed",
             "Reason",
         ),
@@ -93,8 +99,11 @@ _LATER = {
         "tether.estimation.estimate": ("estimate",),
         "tether.estimation.estimates": ("Estimate", "Estimates"),
         "tether.learn.mpc": ("PlanningPolicy",),
+        "tether.learn.pace": ("pace",),
+        "tether.learn.paced": ("PacedPolicy",),
         "tether.learn.policy": ("NetworkPolicy", "load_policy"),
         "tether.learn.train": ("Recipe", "Score", "Training", "evaluate", "regrets", "train"),
+        "tether.simulate.batched": ("BatchedPolicy",),
         "tether.simulate.rollout": ("rollout",),
     }.items()
     for name in names

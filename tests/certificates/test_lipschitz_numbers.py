@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_a_round_is_accounted_for_as_documented(rule):
 def test_before_the_first_round_there_is_what_one_round_earns(rule):
     for ops in (FLOATS, NUMPY):
         start = certificate(rule).start(ops)
-        assert start == (0.0, 0.0 if rule == "tight" else 5.0, 0.0, 0.0, 5.0, False)
+        assert start == (0.0, 0.0 if rule == "tight" else 5.0, 0.0, 0.0, 5.0, False, False)
     tabled = certificate(rule, bounds=Sensitivity(10.0, 2.0, table([1.0, 0.5, 0.25]))).start(NUMPY)
     np.testing.assert_array_equal(tabled.memory, np.zeros(4))
 
@@ -147,21 +148,122 @@ def test_features_are_measured_in_what_a_round_earns():
     assert little.feature_units()[:2] == (0.5, 0.5)
 
 
-def test_what_was_really_applied_counts_in_the_largest_norm_and_more_than_was_safe_is_a_breach():
+def test_what_was_really_applied_counts_in_the_norm_of_the_box_and_more_than_was_safe_is_an_override():
     made = certificate()
     state = made.start(FLOATS)
     prior = np.array([1.0, -3.0])
     taken = Taken(0.01, 0.125, prior)
     decided = made.update(state, taken, Outcome(2.0), NUMPY)
     assert decided == made.close(state._replace(magnitude=5.0 + 10.0 * 3.0), 0.01, 2.0, NUMPY)
-    for off, breached in ((0.0625, False), (0.125, True)):  # l1 of (off, -off): 2 off
-        applied = made.update(state, taken, Outcome(2.0, applied=prior + np.array([off, -off])), NUMPY)
-        assert applied.memory == 2.0 * off
-        assert applied.breached == breached
+    for off, norm, deviation, overridden in (
+        (0.0625, None, 0.125, False),  # l1 of (off, -off), the largest of the norms, if nothing is said
+        (0.125, None, 0.25, True),
+        (0.125, "l1", 0.25, True),
+        (0.125, "linf", 0.125, False),
+        (0.25, "linf", 0.25, True),
+        (0.0625, "l2", 0.0625 * math.sqrt(2.0), False),
+    ):
+        box = None if norm is None else Box(-9.0, 9.0, norm)
+        outcome = Outcome(2.0, applied=prior + np.array([off, -off]), box=box)
+        applied = made.update(state, taken, outcome, NUMPY)
+        assert applied.memory == pytest.approx(deviation)
+        assert (bool(applied.overridden), bool(applied.breached)) == (overridden, False)
+        # The same account as if it had been decided.
+        assert applied[:6] == pytest.approx(
+            made.close(state._replace(magnitude=35.0), applied.memory, 2.0, NUMPY)[:6]
+        )
     lost = made.update(state, taken, Outcome(2.0, applied=prior * math.nan), NUMPY)
     assert lost.breached
     again = made.update(state._replace(breached=True), taken, Outcome(2.0, applied=prior), NUMPY)
     assert again.breached
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_after_an_override_the_prior_plays_until_the_radius_is_positive_again(rule):
+    made = certificate(rule, contract=Contract(2.0, 3.0, 40, 1.0))
+    state = made.start(FLOATS)
+    box = Box(-9.0, 9.0, "l2")
+    choice = made.choose(made.open(state, None, FLOATS), 0.1, 0.0, box, FLOATS)
+    state = made.update(state, choice.taken, Outcome(31.0, applied=3.0, box=box), FLOATS)
+    flags, margins = [], []
+    for _ in range(20):
+        choice = made.choose(made.open(state, None, FLOATS), 0.05, 0.0, box, FLOATS)
+        assert choice.action == (0.0 if choice.overridden else min(0.05, choice.radius))
+        assert choice.overridden == choice.taken.overridden == (choice.radius == 0.0)
+        flags.append(choice.overridden)
+        margins.append(choice.margin)
+        state = made.update(state, choice.taken, Outcome(1.0), FLOATS)
+        assert state.overridden == choice.overridden
+    back = flags.index(False)
+    assert 2 <= back < 20
+    assert flags == [True] * back + [False] * (20 - back)
+    assert margins[0] < 0.0 < margins[back]
+    # What is applied while the prior plays does not end it.
+    idle = made.update(state, Taken(0.0, 0.0, 0.0, True), Outcome(1.0, applied=0.0, box=box), FLOATS)
+    assert idle.overridden
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_round_without_its_cost_counts_as_the_worst_of_all_costs_until_the_cost_comes(rule):
+    made = certificate(rule)
+    state = made.start(FLOATS)._replace(rounds=1.0, memory=0.125, surplus=4.0, magnitude=20.0)
+    taken = Taken(0.0625, 0.125, 2.0)
+    moved = 2.0 * 0.125 + 10.0 * 0.0625
+    late, owed = made.defer(state, taken, Outcome(math.nan), FLOATS)
+    assert owed == (moved,)
+    assert late.surplus == 4.0 + 2.0 - moved
+    spent = 0.0625 * made.total(state, FLOATS)
+    assert late.magnitude == pytest.approx(20.0 + 10.0 * 2.0 + moved + 5.0 + spent)
+    worst = made.update(state, taken, Outcome(1.0 + moved), FLOATS)
+    assert late[:4] == pytest.approx(worst[:4])  # rounds, allowance, surplus and memory
+    for cost in (1.0, 1.5, 1.0 + moved, 4.0):
+        in_time = made.update(state, taken, Outcome(cost), FLOATS)
+        settled = made.settle(late, owed, Outcome(cost), FLOATS)
+        assert settled[:4] == pytest.approx(in_time[:4])
+        assert settled.magnitude == pytest.approx(late.magnitude + 4.0 * cost + moved)
+        assert settled.breached is False
+    for cost in (0.9, math.nan, LIMIT):
+        assert made.settle(late, owed, Outcome(cost), FLOATS).breached is True
+    assert made.settle(late._replace(breached=True), owed, Outcome(2.0), FLOATS).breached is True
+    assert made.restored_owed([moved]) == owed
+    for wrong in ([], [-0.1], [math.nan], [[1.0]]):
+        with pytest.raises(ValueError, match="owed must be"):
+            made.restored_owed(wrong)
+
+
+def test_the_tolerance_is_paid_for_in_every_round_and_shortens_the_radius():
+    off = 0.03125
+    made, exact = certificate(tolerance=off), certificate()
+    gamma = 10.0 + 2.0 * 1.75
+    assert exact.tolerating(off) == made
+    assert made.tolerating(off).tolerance == 2.0 * off
+    state = LipschitzState(2.0, 0.0, 4.0, 0.25, 0.0, False)
+    # (*t) by hand, for the two rounds that are left.
+    slack = [
+        4.0 + 2.0 * 3.0 + k * 5.0 - (k - 1) * gamma * off - 2.0 * 0.25 * (1.0, 1.5)[k - 1] for k in (1, 2)
+    ]
+    expected = min(slack[0] / 10.0, slack[1] / 12.0) - off
+    assert made.radius(state, FLOATS) == pytest.approx(expected, rel=1e-7)
+    assert made.margin(state, 0.5) == exact.margin(state, 0.5 + off)
+    start = made.start(FLOATS)
+    taken = Taken(0.0625, 0.125, 2.0)
+    closed = made.update(start, taken, Outcome(2.0), FLOATS)
+    assert closed.memory == 0.0625 + off
+    box = Box(-9.0, 9.0, "l2")
+    for applied, deviation, overridden in (
+        (2.0, 0.0, False),
+        (2.0 + 0.125 + off, 0.125 + off, False),
+        (2.2, 0.2, True),
+    ):
+        told = made.update(start, taken, Outcome(2.0, applied=applied, box=box), FLOATS)
+        assert (told.memory, told.overridden) == (pytest.approx(deviation), overridden)
+    least = Contract(0.0, gamma * off, 4, 1.0)
+    assert certificate(contract=least, tolerance=off).radius(start, FLOATS) == 0.0
+    with pytest.raises(ValueError, match="not even the prior keeps the promise"):
+        certificate(contract=least, tolerance=1.001 * off)
+    with pytest.raises(ValueError, match="tolerance must be at least 0"):
+        certificate(tolerance=-0.1)
+    assert LipschitzCertificate.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 def test_the_round_off_of_a_cost_is_that_of_where_it_comes_from():
@@ -283,20 +385,21 @@ def test_a_memory_that_is_a_table_is_restored_as_an_array_of_the_horizons_length
 def test_an_open_round_is_restored_if_its_deviation_was_safe():
     made = certificate()
     state = saved(made)
-    assert made.restore(state, [0.125, 0.125, 2.0])[1] == Taken(0.125, 0.125, 2.0)
-    assert made.restore(state, [0.0, 0.0, 2.0])[1] == Taken(0.0, 0.0, 2.0)
-    restored = made.restore(state, [0.1, 0.125, [2.0, 3.0]])[1]
+    assert made.restore(state, [0.125, 0.125, 2.0, False])[1] == Taken(0.125, 0.125, 2.0)
+    assert made.restore(state, [0.0, 0.0, 2.0, True])[1] == Taken(0.0, 0.0, 2.0, True)
+    restored = made.restore(state, [0.1, 0.125, [2.0, 3.0], False])[1]
     np.testing.assert_array_equal(restored.prior, np.array([2.0, 3.0]))
     for wrong in (
-        [0.1, 0.125],
-        [0.13, 0.125, 2.0],
-        [-1e-12, 0.125, 2.0],
-        [-1.0, -1e-12, 2.0],
-        [-1.0, -1.0, 2.0],
-        [math.nan, 0.125, 2.0],
-        [0.1, math.inf, 2.0],
-        [0.1, 0.125, math.nan],
-        [0.1, 0.125, [[2.0]]],
+        [0.1, 0.125, 2.0],
+        [0.13, 0.125, 2.0, False],
+        [-1e-12, 0.125, 2.0, False],
+        [-1.0, -1e-12, 2.0, False],
+        [-1.0, -1.0, 2.0, False],
+        [math.nan, 0.125, 2.0, False],
+        [0.1, math.inf, 2.0, False],
+        [0.1, 0.125, math.nan, False],
+        [0.1, 0.125, [[2.0]], False],
+        [0.1, 0.125, 2.0, 0],
     ):
         with pytest.raises(ValueError, match="must be"):
             made.restore(state, wrong)
@@ -305,6 +408,7 @@ def test_an_open_round_is_restored_if_its_deviation_was_safe():
 def test_a_description_has_all_that_tells_one_certificate_from_another():
     made = certificate("paper", resolution=1e-7)
     assert made.to_dict() == {
+        "tolerance": 0.0,
         "kind": "lipschitz",
         "rule": "paper",
         "contract": {"lam": 2.0, "b": 3.0, "horizon": 4, "cost_floor": 1.0},

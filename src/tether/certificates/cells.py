@@ -266,7 +266,7 @@ class Gaps(NamedTuple):
     radius: Array
     """[n] half the width of the prior's box then."""
     cost: Array
-    """The round's cost."""
+    """The round's cost; infinite if it is not known."""
     rounds: Array
     """Rounds closed; before the first nothing else here counts."""
 

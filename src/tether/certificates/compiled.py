@@ -70,10 +70,35 @@ class Compiled(Structured):
 
     def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
         """See `Structured.update`."""
-        if ops is NUMPY:
-            kept = Outcome(outcome.cost, applied=outcome.applied, epsilon=outcome.epsilon)
-            return self._online("update", state, taken, kept)
-        return super().update(state, taken, outcome, ops)
+        return self._closing("update", super().update, state, taken, outcome, ops)
+
+    def defer(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
+        """See `Structured.defer`."""
+        return self._closing("defer", super().defer, state, taken, outcome, ops)
+
+    def settle(self, state: Any, owed: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
+        """See `Structured.settle`."""
+        return self._closing("settle", super().settle, state, owed, outcome, ops)
+
+    def _closing(self, method: str, close: Any, state: Any, taken: Any, outcome: Outcome, ops: Ops) -> Any:
+        """`close` itself in a compiled program; online the program of that name, with what it makes use of."""
+        if ops is not NUMPY:
+            return close(state, taken, outcome, ops)
+        kept = Outcome(outcome.cost, applied=outcome.applied, epsilon=outcome.epsilon)
+        if outcome.applied is None:
+            return self._online(method, state, taken, kept)
+        if outcome.box is None:
+            raise ValueError("Outcome.applied needs Outcome.box: the actions that there are")
+        box = outcome.box
+        return self._online(f"{method}_applied", state, taken, kept, *box[:2], norm=box.norm)
+
+    def update_applied(self, state: Any, taken: Any, outcome: Outcome, box: Box, ops: Ops) -> Any:
+        """`update` where something else was applied, of the actions in the box."""
+        return super().update(state, taken, outcome._replace(box=box), ops)
+
+    def defer_applied(self, state: Any, taken: Any, outcome: Outcome, box: Box, ops: Ops) -> Any:
+        """`defer` where something else was applied, of the actions in the box."""
+        return super().defer(state, taken, outcome._replace(box=box), ops)
 
     def weigh(
         self, opened: Any, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
@@ -208,6 +233,8 @@ def compile(  # noqa: A001
         raise TypeError(f"model must be a tether.certificates.model.Model, got {model!r}")
     if not isinstance(contract, Contract):
         raise TypeError(f"contract must be a tether.Contract, got {contract!r}")
+    if not isinstance(contract.horizon, int):
+        raise ValueError(f"compile needs a contract with a last round, got horizon {contract.horizon!r}")
     if model.band is not None and len(model.band[0]) < contract.horizon:
         raise ValueError(
             f"band must have a range for each of {contract.horizon} rounds, got {len(model.band[0])}"

@@ -250,7 +250,9 @@ class CompiledStructure(Structure):
     def refine(self, gaps: Any, seen: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         """The box of the prior's state, narrowed by what the own state and the last cost tell of the draw."""
         x, z = seen
-        cost, after = around(gaps.cost[None], epsilon), around(x, epsilon)
+        told = jnp.isfinite(gaps.cost)
+        cost, after = around(jnp.where(told, gaps.cost, 0.0)[None], epsilon), around(x, epsilon)
+        cost = Interval(jnp.where(told, cost.low, -jnp.inf), jnp.where(told, cost.high, jnp.inf))
         own, prior, apart = gaps.sides
         draws, possible = self._explained(own, (cost, after))
         near = self._by_state(gaps.radius)
@@ -302,6 +304,11 @@ class CompiledStructure(Structure):
         floor = jnp.where(jnp.any(possible), jnp.min(jnp.where(possible, floors, jnp.inf)), -jnp.inf)
         gaps: Any = Gaps(sides, radius, jnp.asarray(cost, radius.dtype), rounds + 1.0)
         return floor, gaps  # type: ignore[return-value]
+
+    def unseen(self, step: Any, ops: Ops) -> Any:  # noqa: ARG002
+        """As `close`, with a cost that tells nothing of the draw."""
+        sides, radius, rounds = step
+        return Gaps(sides, radius, jnp.asarray(jnp.inf, radius.dtype), rounds + 1.0)
 
     # ---- the pieces
 

@@ -29,6 +29,7 @@ from tether.certificates.intervals import (
     dot,
     exact,
     hull,
+    larger,
     library,
     negative,
     outward,
@@ -211,7 +212,10 @@ def _clamp(_: Any, low: Enclosed, value: Enclosed, high: Enclosed) -> Enclosed:
 
 
 def _absolute(_: Any, value: Enclosed) -> Enclosed:
-    return _extreme(True, value, _negated(None, value))
+    found = _extreme(True, value, _negated(None, value))
+    # The two sides are one number: of both it is the larger, and never below 0.
+    low = larger(found.range.low, np.zeros((), found.range.low.dtype))
+    return found._replace(range=Interval(low, low if value.range.exact else found.range.high))
 
 
 def _negated(_: Any, value: Enclosed) -> Enclosed:

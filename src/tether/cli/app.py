@@ -13,16 +13,19 @@ from tether.cli import (
     bench,
     bench_data,
     bench_estimate,
+    bench_late,
     bench_monitor,
     data_build,
     data_calibration,
     data_describe,
     estimate,
+    frontier,
     limit,
     report,
     reproduce,
     reproduce_estimate,
     reproduce_open,
+    reproduce_paced,
     reproduce_published,
     reproduce_theory,
     sensitivity,
@@ -65,6 +68,7 @@ _add(
     {
         "train": train.train,
         "limit": limit.limit,
+        "frontier": frontier.frontier,
         "estimate": estimate.estimate,
         "attack": attack.attack,
         "verify": verify.verify,
@@ -84,6 +88,7 @@ _add(
         "theory": reproduce_theory.reproduce_theory,
         "estimate": reproduce_estimate.reproduce_estimate,
         "open": reproduce_open.reproduce_open,
+        "paced": reproduce_paced.reproduce_paced,
     },
 )
 _add(
@@ -96,6 +101,7 @@ _add(
         "exact": bench.exact,
         "estimate": bench_estimate.estimate,
         "data": bench_data.data,
+        "late": bench_late.late,
     },
 )
 _add(

@@ -5,19 +5,17 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress
 from typer.core import TyperGroup
 
 from tether.cli import shell
 
 if TYPE_CHECKING:
-    from tether.paper.engines import Piece
+    pass
 
 OWN = "module:object"
 """What the command for systems that no package names is called in the help."""
@@ -134,7 +132,7 @@ def reproduce(options: Options) -> None:
     with engines.claim(options.out or shell.default_folder(system.name)) as folder:
         todo = evaluation.pieces(wanted, plant, folder, data, paper)
         with shell.progress() as progress:
-            watch = _Watch(progress, system.name, len(todo))
+            watch = shell.Watch(progress, system.name, len(todo))
             with watch:
                 done = engines.run_pieces(
                     folder, known, todo, resume=options.resume, tell=watch.tell, finished=watch.finished
@@ -148,44 +146,6 @@ def reproduce(options: Options) -> None:
     places = {"Report": page, "Results": folder / "results.json", "Figures": folder / "figures"}
     for name, path in places.items():
         shell.console.print(f"{name}: {path}", soft_wrap=True)
-
-
-class _Watch:
-    """Shows which piece of an evaluation is at work, and leaves a line for each that is finished."""
-
-    def __init__(self, progress: Progress, system: str, count: int) -> None:
-        self._progress, self._system, self._count = progress, system, count
-        self._all = progress.add_task(system, total=count)
-        self._piece = progress.add_task("", total=None)
-        self._done = 0
-        self._began = time.monotonic()
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is KeyboardInterrupt:
-            self._progress.console.print(
-                "Stopped. Finished pieces are kept: the same command with --resume goes on."
-            )
-
-    def tell(self, piece: Piece, done: int, total: int, words: str) -> None:
-        """How far a piece is."""
-        self._progress.update(
-            self._piece, completed=done, total=total, description=f"{piece.name} {words}".strip()
-        )
-
-    def finished(self, piece: Piece, found: bool) -> None:
-        """A piece was computed, or found where an earlier run left it."""
-        self._progress.advance(self._all)
-        self._done += 1
-        took = "found" if found else f"{time.monotonic() - self._began:.1f} s"
-        line = f"{self._system} {self._done:>2}/{self._count}  {piece.name:<28} {took}"
-        self._progress.console.print(line, highlight=False)
-        self._began = time.monotonic()
-
-    def say(self, what: str) -> None:
-        """What is done after the last piece."""
-        self._progress.update(self._piece, description=what, total=None)
 
 
 def _typed() -> str:

@@ -6,10 +6,11 @@ import dataclasses
 import inspect
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
@@ -25,6 +26,9 @@ from rich.progress import (
 
 from tether.core import extras, output, validate
 from tether.systems import registry
+
+if TYPE_CHECKING:
+    from tether.paper.engines import Piece
 
 T = TypeVar("T")
 console = Console()
@@ -166,6 +170,45 @@ def counting(what: str, total: int | None = None) -> Iterator[Report]:
             bars.update(task, completed=done, total=total, description=what)
 
         yield report
+
+
+class Watch:
+    """Shows which piece of a run is at work, and leaves a line for each that is finished."""
+
+    def __init__(self, bars: Progress, of: str, count: int) -> None:
+        self._progress, self._of, self._count = bars, of, count
+        self._all = bars.add_task(of, total=count)
+        self._piece = bars.add_task("", total=None)
+        self._done = 0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            self._progress.console.print(
+                "Stopped. Finished pieces are kept: the same command with --resume goes on."
+            )
+
+    def tell(self, piece: Piece, done: int, total: int, words: str) -> None:
+        """How far a piece is."""
+        self._progress.update(
+            self._piece, completed=done, total=total, description=f"{piece.name} {words}".strip()
+        )
+
+    def finished(self, piece: Piece, found: bool) -> None:
+        """A piece was computed, or found where an earlier run left it."""
+        self._progress.advance(self._all)
+        self._done += 1
+        took = "found" if found else f"{time.monotonic() - self._began:.1f} s"
+        line = f"{self._of} {self._done:>2}/{self._count}  {piece.name:<28} {took}"
+        self._progress.console.print(line, highlight=False)
+        self._began = time.monotonic()
+
+    def say(self, what: str) -> None:
+        """What is done after the last piece."""
+        self._progress.update(self._piece, description=what, total=None)
 
 
 # Results.

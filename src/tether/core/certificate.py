@@ -14,6 +14,17 @@ A round of the protocol, with h - 1 rounds closed before it:
 
 **Fail closed.** Whatever is handed in, `choose` must return an action that keeps the promise or set `breached`; numbers
 that are not finite, or beyond `ops.limit`, must lead to a breach, never to freedom.
+
+**What was really done.** `Outcome.applied` is what the plant played, if it is not what was decided. The account is kept
+with it. If it was not safe, that is an *override*, somebody else's decision and no breach: the state is `overridden`
+(a certificate that knows overrides has this field), and `choose` plays the prior and says so until what it plays is
+known to be safe again. From there on the promise holds in every round, with the costs of the override in it.
+
+**Costs that are late or missing.** A `Deferring` certificate can close a round without its cost, which then counts as
+what it could be at worst, and take the difference back when the cost comes, in any order:
+
+    state, owed = defer(state, choice.taken, Outcome(nan, ...), ops)
+    state = settle(state, owed, Outcome(cost), ops)
 """
 
 from __future__ import annotations
@@ -29,6 +40,15 @@ Action: TypeAlias = Any
 """A number, or [n]."""
 Observation: TypeAlias = Any
 """Whatever the plant shows; a certificate that reads it says what it must be, [o] as a rule."""
+
+
+CERTIFICATE_PARTS = (
+    "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
+    "backup_action", "update", "features", "feature_units", "to_dict", "restore",
+)  # fmt: skip
+"""What a guard needs of a `Certificate`."""
+STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
+"""What a guard needs of a `State`."""
 
 
 class Box(NamedTuple):
@@ -48,7 +68,7 @@ class Outcome(NamedTuple):
     cost: Number
     """The round's cost, cost units."""
     applied: Action | None = None
-    """What was really played, where that is not what was decided; None if it is."""
+    """What was really played, inside the box, where that is not what was decided; None if it is."""
     revealed: Mapping[str, Array] | None = None
     """Disturbances of the round by name, where they are observed afterwards; None if they are not known."""
     next_observation: Observation | None = None
@@ -57,6 +77,8 @@ class Outcome(NamedTuple):
     """The round's reward, if it is known."""
     epsilon: float = 0.0
     """Relative round-off of these numbers where they come from; that of the computation counts in any case."""
+    box: Box | None = None
+    """The box that `choose` was given, if something is `applied`."""
 
 
 class Choice(NamedTuple):
@@ -76,6 +98,8 @@ class Choice(NamedTuple):
     """What `update` needs: a tuple of numbers, arrays and tuples of them."""
     breached: Flag
     """Whether an assumption is known to be breached, so that only the prior is played."""
+    overridden: Flag = False
+    """Whether nothing is known to be safe because of an override, so that only the prior is played."""
 
 
 class State(Protocol):
@@ -149,6 +173,29 @@ class Certificate(Protocol):
 
         Raises:
             ValueError: No episode could have led there.
+        """
+
+
+class Deferring(Certificate, Protocol):
+    """A certificate that can wait for costs."""
+
+    def defer(self, state: Any, taken: Any, outcome: Outcome, ops: Ops) -> tuple[Any, Any]:
+        """The state after a round whose cost is not known, and what `settle` needs once it is.
+
+        What is owed is a tuple of numbers, arrays and tuples of them. `Outcome.cost` is not looked at.
+
+        Raises:
+            NotImplementedError: The certificate cannot say what the cost could be at worst.
+        """
+
+    def settle(self, state: Any, owed: Any, outcome: Outcome, ops: Ops) -> Any:
+        """The state once the cost of a deferred round is known; any number of rounds may have been closed since."""
+
+    def restored_owed(self, saved: list[Any]) -> Any:
+        """What is owed, from plain numbers and lists.
+
+        Raises:
+            ValueError: No round can have owed this.
         """
 
 

@@ -8,38 +8,60 @@ or an answer that is not an action leads to the prior, and is reported.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from tether.core import convert, validate
-from tether.core import saved as saved_guard
-from tether.core.actions import Actions, Answer, bound_from_json, bound_to_json, equal
-from tether.core.certificate import Action, Box, Certificate, Choice, Observation, Outcome, accepted_cost
-from tether.core.decision import AssumptionBreach, Breach, Decision, GuardMisuse, PriorFailed, Reason
-from tether.core.monitor import Contradiction, Monitor
+from tether.core import convert, saving, validate
+from tether.core.actions import Actions, Answer, equal
+from tether.core.actuator import Actuator, tolerating
+from tether.core.certificate import (
+    CERTIFICATE_PARTS,
+    STATE_PARTS,
+    Action,
+    Box,
+    Certificate,
+    Choice,
+    Observation,
+    Outcome,
+    accepted_cost,
+)
+from tether.core.decision import (
+    AssumptionBreach,
+    Breach,
+    Decision,
+    GuardMisuse,
+    Override,
+    PriorFailed,
+    Reason,
+)
+from tether.core.late import MOST, Pending, advanced
+from tether.core.monitor import MONITOR_METHODS, Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
+from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
+from tether.core.standing import Standing
 from tether.core.turn import Turn
+from tether.core.watch import Found, Watch
 
-__all__ = ["AssumptionBreach", "Breach", "Decision", "Guard", "GuardMisuse", "PriorFailed", "Reason"]
+__all__ = [
+    "AssumptionBreach",
+    "Breach",
+    "Decision",
+    "Guard",
+    "GuardMisuse",
+    "Override",
+    "PriorFailed",
+    "Reason",
+]
 
-STATE_VERSION = 4
-_MONITOR_METHODS = ("start", "arrived", "paid")
-_CERTIFICATE_PARTS = (
-    "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
-    "backup_action", "update", "features", "feature_units", "to_dict", "restore",
-)  # fmt: skip
-_STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
 
-
-class Guard:
+class Guard(Standing):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
@@ -56,6 +78,12 @@ class Guard:
         resolution: Relative round-off of the observations, actions and costs at the plant. The types in which they come
             count in any case; a number may have been through a coarser type before it got here, so the default is
             that of float32, 1.2e-7. Say 0.0 if the plant computes in float64 throughout and every digit counts.
+        tolerance: How far what the plant plays may be from what is decided, inside the bounds: a number, or [n] for
+            vectors. The safe set shrinks so that whatever the actuator does is safe. See `tether.core.actuator`.
+        quantum: The actuator rounds to multiples of this, a number or [n]; what is decided is one of them.
+        levels: The actuator rounds to one of these numbers; what is decided is one of them.
+        most_pending: How many rounds may wait for their cost (`observe(None)`, `report`); 1000, or the horizon if that
+            is less, by default. Of more the oldest is given up: it stays counted as what it could have been at worst.
 
     Attributes:
         counts: How often each `Reason` occurred since the guard was made.
@@ -86,19 +114,29 @@ class Guard:
         monitor: Monitor | None = None,
         *,
         resolution: float = FLOAT32,
+        tolerance: ArrayLike | None = None,
+        quantum: ArrayLike | None = None,
+        levels: ArrayLike | None = None,
+        most_pending: int | None = None,
     ) -> None:
-        validate.parts("certificate", certificate, _CERTIFICATE_PARTS, "tether.certificates.Certificate")
+        validate.parts("certificate", certificate, CERTIFICATE_PARTS, "tether.certificates.Certificate")
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
         validate.choice("norm", norm, NORMS)
         if monitor is not None:
-            validate.parts("monitor", monitor, _MONITOR_METHODS, "tether.core.monitor.Monitor")
-        self.certificate = certificate
+            validate.parts("monitor", monitor, MONITOR_METHODS, "tether.core.monitor.Monitor")
+        self.given_certificate = certificate
         self.resolution = validate.number("resolution", resolution, minimum=0.0)
         self.prior = prior
         self.monitor = monitor
+        self._watch = Watch(monitor)
+        self._overrides = Overrides()
+        most = min(MOST, certificate.contract.horizon) if most_pending is None else most_pending
+        self._pending = Pending(validate.count("most_pending", most))
         self.norm: Norm = norm
         self._actions = Actions(low, high)
+        self._actuator = Actuator(tolerance, quantum, levels, self._actions)
+        self.certificate = tolerating(certificate, self._actuator, norm)
         self._box = Box(self._actions.low, self._actions.high, norm)
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
@@ -109,27 +147,14 @@ class Guard:
         with self._turn:
             self._ops = self.certificate.online_ops
             self._state: Any = self.certificate.start(self._ops, 0.0)
-            validate.parts("a certificate's state", self._state, _STATE_PARTS, "a NamedTuple with these")
+            validate.parts("a certificate's state", self._state, STATE_PARTS, "a NamedTuple with these")
             self._taken: Any = None
             self._epsilon = self.resolution
+            self._decided: Action = None
             self.breach: Breach | None = None
-            self._watched: Any = None if self.monitor is None else self.monitor.start()
-            self._played: Any = None
-
-    @property
-    def round(self) -> int:
-        """The round that is open or comes next, counted from 1; horizon + 1 when the episode is over."""
-        return int(self._state.rounds) + 1
-
-    @property
-    def horizon(self) -> int:
-        """Number of rounds of an episode."""
-        return self.certificate.contract.horizon
-
-    @property
-    def uncertified_from(self) -> int:
-        """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
-        return self.horizon + 1 if self.breach is None else self.breach.round
+            self._watch.reset()
+            self._overrides.reset()
+            self._pending.reset()
 
     def features(self, observation: Observation) -> tuple[float, ...]:
         """The certificate's `features` of the coming round, named by its `feature_names`.
@@ -202,7 +227,8 @@ class Guard:
             if answer.complaint is not None and (answer.action is None or not self._state.breached):
                 self._report(self.round, answer.complaint)
             prior = answer.required(self.round)
-            self._watch_arrival(observation)
+            if not self._state.breached:
+                self._contradicted(self._watch.arrived(observation))
             return self._decide(observation, proposal, prior, answer)
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
@@ -221,26 +247,19 @@ class Guard:
                 self._report(self.round, complaint)
         if choice is None:
             # What was taken is of no use after a breach, but the round is open.
-            action, deviation, radius, margin, backup, taken = prior, 0.0, 0.0, math.nan, 0.0, ()
-        else:
-            action, deviation, radius, margin, backup, taken, _ = choice
-        reason = self._actions.reason(action, wish, bool(self._state.breached))
-        if self.monitor is not None:
-            self._played = convert.plain_numbers(observation), convert.plain_numbers(action)
+            choice = Choice(prior, 0.0, 0.0, math.nan, 0.0, (), True)
+        if self._actuator.rounds:
+            choice = self._actuator.played(choice, prior, self.norm)
+        action, deviation, radius, margin, backup, taken, _, overridden = choice
+        asked = self._actuator.playable(wish) if self._actuator.rounds and wish is not None else wish
+        reason = self._actions.reason(action, asked, bool(self._state.breached), overridden)
+        self._watch.plays(observation, action)
         decision = Decision(
-            self.round,
-            self._actions.given(action),
-            self._actions.given(prior),
-            proposal,
-            deviation,
-            radius,
-            margin,
-            not equal(action, wish),
-            reason,
-            self.certificate.backup_names[int(backup)],
-        )
+            self.round, self._actions.given(action), self._actions.given(prior), proposal, deviation, radius, margin,
+            not equal(action, wish), reason, self.certificate.backup_names[int(backup)],
+        )  # fmt: skip
         self.counts[reason] += 1
-        self._taken = taken
+        self._taken, self._decided = taken, action
         return decision
 
     def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:
@@ -265,32 +284,43 @@ class Guard:
             raise ValueError(f"it chose backup {choice.backup!r} and took {choice.taken!r}, not a tuple")
         numbers = (float(choice.deviation), float(choice.radius), float(choice.margin))
         taken = convert.plain_tuple(choice.taken)
-        return Choice(action, *numbers, backup, taken, bool(choice.breached))
+        return Choice(action, *numbers, backup, taken, bool(choice.breached), bool(choice.overridden))
 
     def observe(
         self,
         cost: object,
         revealed: Mapping[str, Any] | None = None,
         *,
+        applied: object = None,
+        override: str | None = None,
         next_observation: Observation | None = None,
         reward: object = None,
     ) -> None:
         """Close the round with what came of it.
 
+        Actuators round and operators intervene: the account is kept with what was `applied`. If that was not safe, it
+        is no breach but an *override*, kept in `overrides`: the prior is played until what is played is known to be
+        safe again. The promise of the rounds until then is the operator's (`rounds_under_override`); after that it
+        holds again in every round, with the override's costs in it.
+
         A cost that is not a finite number of at least the contract's floor, or that the certificate knows to be
-        impossible, is an assumption breach: it is reported as an `AssumptionBreach` warning and in `breach`, and the
-        episode goes on with the prior's actions.
+        impossible, is an assumption breach: an `AssumptionBreach` warning and `breach` say so, and the prior plays on.
 
         Args:
-            cost: The round's cost.
+            cost: The round's cost; None if it is not known. The round then counts as what it could be at worst, until
+                `report` gives its cost. A monitor is not shown such a round.
             revealed: For a certificate with `revealed_names`, the round's disturbances by name, such as
                 `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
+            applied: What was really played; None if it was what was decided. Outside of `low` and `high`, which are all
+                that the plant can play, it is an assumption breach.
+            override: Who decided otherwise, and why, such as `"operator: maintenance"`; for the record.
             next_observation: What is seen next, if it is known already; for certificates that make use of it.
             reward: The round's reward, if it is known; for certificates that make use of it.
 
         Raises:
             GuardMisuse: There is no open round.
-            ValueError: `revealed` is not what the certificate makes use of; the round stays open.
+            ValueError: `revealed` is not what the certificate makes use of, `applied` is no action, or the cost is None
+                and the certificate cannot do without; the round stays open.
         """
         with self._turn:
             if self._taken is None:
@@ -301,77 +331,109 @@ class Guard:
             if revealed is not None:
                 known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
                 self._epsilon = max(self._epsilon, coarsest(revealed))
-            number = convert.as_number(cost)
-            if not math.isnan(number):
-                self._epsilon = max(self._epsilon, coarsest(cost))
-            contract = self.certificate.contract
-            accepted = accepted_cost(contract, number, self._epsilon, FLOATS)[0]
-            if accepted and not self._state.breached:
-                self._watch_cost(number)
+            played = self._applied(applied, override)
+            told = self._decided if played is None and override is not None else played
+            if played is None and self._actuator.exact:
+                played = self._decided  # rounded, so not what the certificate chose
             outcome = Outcome(
-                number,
+                math.nan,
+                applied=played,
                 revealed=known,
                 next_observation=next_observation,
                 reward=None if reward is None else convert.as_number(reward),
                 epsilon=self._epsilon,
+                box=None if played is None else self._box,
             )
-            self._close(cost, outcome, accepted)
+            self._wait(outcome) if cost is None else self._pay(cost, outcome)
+            self._overrides.close(self.round - 1, override, told, getattr(self._state, "overridden", False))
 
-    def _close(self, cost: object, outcome: Outcome, accepted: bool) -> None:
+    def _applied(self, applied: object, override: str | None) -> Action:
+        """What was applied, None if it is what was decided; what the plant cannot play is reported."""
+        require_reason(override, applied)
+        if applied is None:
+            return None
+        epsilon = max(self._epsilon, coarsest(applied))
+        action, complaint = applied_action(self._actions, applied, self._decided, epsilon)
+        self._epsilon = epsilon
+        if action is not None and self._watch.played is not None:
+            self._watch.plays(self._watch.played[0], action)
+        if complaint is not None and not self._state.breached:
+            self._report(self.round, complaint, **self._watch.evidence)
+        return action
+
+    def report(self, round: int, cost: object) -> None:  # noqa: A002
+        """The cost of a round that was closed without, by `observe(None)`; costs may come in any order.
+
+        Freedom comes back with it, at once. A cost that cannot be is an assumption breach in its round, as it would
+        have been in time: `breach` then names that round, and the promise is certified before it only.
+
+        Args:
+            round: The round, counted from 1; one of `pending`.
+            cost: Its cost.
+
+        Raises:
+            ValueError: The round does not wait for a cost, or there is none.
+        """
+        with self._turn:
+            if cost is None:
+                raise ValueError(f"round {round} already waits for its cost; report it once it is known")
+            late, owed = self._pending.take(round, self.round)
+            outcome, accepted = self._costed(Outcome(math.nan, epsilon=self._epsilon), cost)
+            certificate: Any = self.certificate
+            step = partial(certificate.settle, self._state, owed, outcome, self._ops)
+            self._close(late, cost, outcome, accepted, 0.0, step)
+
+    def _pay(self, cost: object, outcome: Outcome) -> None:
+        """Close the round with its cost."""
+        outcome, accepted = self._costed(outcome, cost)
+        if accepted and not self._state.breached:
+            self._contradicted(self._watch.paid(outcome.cost))
+        step = partial(self.certificate.update, self._state, self._taken, outcome, self._ops)
+        self._close(self.round, cost, outcome, accepted, 1.0, step)
+
+    def _wait(self, outcome: Outcome) -> None:
+        """Close the round without its cost."""
+        certificate: Any = self.certificate
         round_now, before = self.round, self._state
-        # What is left of the state if nothing more can be said of it: finite numbers, and the count.
-        after, complaint = before._replace(rounds=before.rounds + 1.0), None
-        if not before.breached:
-            try:
-                with quietly(self._ops):
-                    updated = self.certificate.update(before, self._taken, outcome, self._ops)
-                if float(updated.rounds) != after.rounds:
-                    raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
-                if bool(updated.breached):
-                    complaint = "more than the certificate knows to be possible or can compute with"
-                else:
-                    after = updated
-            except Exception as error:
-                complaint = f"and the certificate raised {convert.text(error)}"
+
+        def step() -> Any:
+            after, owed = certificate.defer(before, self._taken, outcome, self._ops)
+            self._pending.add(round_now, convert.plain_tuple(owed))
+            return after
+
+        if not hasattr(certificate, "defer"):
+            raise ValueError(
+                f"{type(certificate).__name__} cannot close a round without its cost; the round stays open"
+            )
+        self._close(round_now, "missing", outcome, True, 1.0, step)
+        self._watch.missed = True
+
+    def _costed(self, outcome: Outcome, cost: object) -> tuple[Outcome, bool]:
+        """(the outcome with its cost, whether the contract allows such a cost)."""
+        number = convert.as_number(cost)
+        if not math.isnan(number):
+            self._epsilon = max(self._epsilon, coarsest(cost))
+        accepted = accepted_cost(self.certificate.contract, number, self._epsilon, FLOATS)[0]
+        return outcome._replace(cost=number, epsilon=self._epsilon), accepted
+
+    def _close(
+        self, of: int, cost: object, outcome: Outcome, accepted: bool, more: float, step: Callable[[], Any]
+    ) -> None:
+        """Take the state that `step` gives, with `more` rounds closed; anything odd is a breach in round `of`."""
+        after, complaint = advanced(self._state, more, step, self._ops)
         if not accepted:
             floor, most = self.certificate.contract.cost_floor, FLOATS.limit(outcome.cost)
             complaint = f"not a finite number of at least the floor {floor:g} and at most {most:g}"
-        self._taken, self._state = None, after
+        evidence = self._watch.evidence if more else {}
+        self._taken, self._state = (None if more else self._taken), after
         if complaint is not None:
             self._report(
-                round_now,
+                of,
                 f"the cost was {convert.text(cost)}, {complaint}",
                 claimed=None if accepted else (self.certificate.contract.cost_floor, math.inf),
                 seen=outcome.cost,
-                **self._evidence,
+                **evidence,
             )
-
-    def _watch_arrival(self, observation: Observation) -> None:
-        """Show the monitor what is seen, and report what it finds."""
-        if self.monitor is None or self._state.breached:
-            return
-        seen = found = None
-        try:
-            seen = convert.plain_numbers(observation)
-            self._watched, found = self.monitor.arrived(self._watched, seen)
-        except Exception as error:
-            self._report(self.round, f"the monitor raised {convert.text(error)}", observation=seen)
-        if found is not None:
-            self._contradicted(found, seen, None)
-
-    def _watch_cost(self, cost: float) -> None:
-        """Show the monitor what was paid, and report what it finds; it may not have seen how the round began."""
-        if self.monitor is None or self._played is None:
-            return
-        seen, played = self._played
-        found = None
-        try:
-            self._watched, found = self.monitor.paid(self._watched, seen, played, cost)
-        except Exception as error:
-            detail = f"the monitor raised {convert.text(error)}"
-            self._report(self.round, detail, observation=seen, action=played)
-        if found is not None:
-            self._contradicted(found, seen, played)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior and the monitor, as plain numbers fit for JSON; valid in the middle of a round too.
@@ -379,24 +441,7 @@ class Guard:
         What the monitor remembers is included.
         """
         with self._turn.lock:
-            numbers = {name: convert.plain_lists(value) for name, value in self._state._asdict().items()}
-            return {
-                "version": STATE_VERSION,
-                "certificate": self.certificate.to_dict(),
-                "low": bound_to_json(self._actions.low),
-                "high": bound_to_json(self._actions.high),
-                "norm": self.norm,
-                "resolution": self.resolution,
-                "epsilon": self._epsilon,
-                "shape": self._actions.shape,
-                "state": numbers,
-                "taken": convert.plain_lists(self._taken),
-                "breach": None if self.breach is None else convert.to_json(asdict(self.breach)),
-                "monitored": self.monitor is not None,
-                "watched": convert.to_json(self._watched),
-                "played": convert.to_json(convert.from_json(self._played)),
-                "counts": {str(reason): count for reason, count in self.counts.items()},
-            }
+            return saving.describe(self)
 
     @classmethod
     def from_state_dict(
@@ -419,61 +464,16 @@ class Guard:
         Raises:
             ValueError: These are not the numbers of a guard, or none that an episode can have led to.
         """
-        if not isinstance(saved, dict) or saved.get("version") != STATE_VERSION:
-            came = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
-            raise ValueError(f"expected a guard state of version {STATE_VERSION}, got {came!r}")
-        if saved.get("monitored") and monitor is None:
-            raise ValueError(
-                "this guard has a monitor, which is not saved with it; give from_state_dict(..., monitor=...)"
-            )
-        try:
-            if certificate is None:
-                certificate = saved_guard.certificate_from_dict(saved["certificate"])
-            elif json.loads(json.dumps(certificate.to_dict())) != json.loads(
-                json.dumps(saved["certificate"])
-            ):
-                raise ValueError(f"the guard was saved with another certificate: {saved['certificate']!r}")
-            low = bound_from_json(saved["low"], -math.inf)
-            high = bound_from_json(saved["high"], math.inf)
-            guard = cls(certificate, prior, low, high, saved["norm"], monitor, resolution=saved["resolution"])
-            guard._restore(saved)
-        except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-            raise ValueError(f"the guard state is incomplete or damaged: {error!r}") from error
-        return guard
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        self._epsilon = validate.number("epsilon", saved["epsilon"], minimum=self.resolution)
-        # A round that the certificate could not open has nothing to restore.
-        taken = saved["taken"] or None
-        self._state, self._taken = self.certificate.restore(saved["state"], taken)
-        if saved["taken"] is not None:
-            self._taken = () if taken is None else self._taken
-            if self.round > self.horizon:
-                raise ValueError(f"taken must be null after the last of {self.horizon} rounds")
-        self._actions.shape = saved_guard.shape(saved["shape"], self._actions.shape)
-        self.breach = saved_guard.breach(saved["breach"], bool(self._state.breached), self.round)
-        if saved["monitored"]:
-            self._watched = convert.from_json(saved["watched"])
-            self._played = convert.from_json(saved["played"])
-        self.counts = saved_guard.counts(saved["counts"])
+        return saving.made(cls, saved, prior, certificate, monitor)
 
     def _require_round(self) -> None:
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
-    def _contradicted(self, found: Contradiction, observation: Observation, action: Action) -> None:
-        """Report what the monitor found in this round, or only now of the last one."""
-        evidence = self._evidence if found.ago > 0 else {"observation": observation, "action": action}
-        claimed = (found.low, found.high)
-        self._report(self.round - found.ago, str(found), claimed=claimed, seen=found.seen, **evidence)
-
-    @property
-    def _evidence(self) -> dict[str, Any]:
-        """What was observed and played in the last round that has an action, if there is a monitor."""
-        if self._played is None:
-            return {}
-        observation, action = self._played
-        return {"observation": observation, "action": action}
+    def _contradicted(self, found: Found | None) -> None:
+        """Report what the monitor found, if anything."""
+        if found is not None:
+            self._report(self.round - found.ago, found.detail, **found.evidence)
 
     def _report(
         self,
@@ -486,7 +486,7 @@ class Guard:
         action: Action | None = None,
     ) -> None:
         self._state = self._state._replace(breached=True)
-        if self.breach is None:
+        if self.breach is None or round_now < self.breach.round:
             number = None if seen is None or math.isnan(seen) else seen
             evidence = convert.from_json(observation), convert.from_json(action)
             self.breach = Breach(round_now, detail, claimed, number, *evidence)

@@ -165,12 +165,16 @@ class NetworkPolicy:
             return xp.asarray(low) + xp.maximum(shifted, 0.0) + xp.log1p(xp.exp(-abs(shifted)))
         return xp.minimum(xp.maximum(xp.asarray(center) + output, xp.asarray(low)), xp.asarray(high))
 
-    def save(self, path: str | Path) -> None:
-        """Write the policy to a .npz file, completely or not at all; `tether.load_policy` reads it."""
+    def contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(what fits into JSON, arrays by name): all that `save` writes."""
         arrays: dict[str, Any] = {f"weight_{i}": np.asarray(weight) for i, weight in enumerate(self.weights)}
         arrays |= {f"bias_{i}": np.asarray(bias) for i, bias in enumerate(self.biases)}
         arrays |= {name: np.asarray(getattr(self, name)) for name in _NUMBERS}
-        about = {"version": VERSION, **{name: getattr(self, name) for name in _ABOUT}}
+        return {"version": VERSION, **{name: getattr(self, name) for name in _ABOUT}}, arrays
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy to a .npz file, completely or not at all; `tether.load_policy` reads it."""
+        about, arrays = self.contents()
         with complete_file(Path(path)) as draft, draft.open("wb") as file:
             np.savez(file, about=np.array(json.dumps(about)), **arrays)
 
@@ -188,22 +192,53 @@ def _numbers(values: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def load_policy(path: str | Path) -> NetworkPolicy:
-    """Read a policy that `NetworkPolicy.save` wrote; it plays in NumPy, no JAX needed."""
+def load_policy(path: str | Path, policy: Any = None) -> Any:
+    """Read what `NetworkPolicy.save` or `PacedPolicy.save` wrote; it plays in NumPy, no JAX needed.
+
+    Args:
+        path: The file.
+        policy: What is paced, where the file holds a pace alone (see `tether.learn.paced.PacedPolicy.save`).
+
+    Returns:
+        A `NetworkPolicy`, or a `PacedPolicy`.
+    """
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"{file} not found; expected a policy saved by policy.save(path)")
     try:
         with np.load(file) as stored:
-            about = json.loads(str(stored["about"]))
-            layers = range(sum(name.startswith("weight_") for name in stored.files))
-            weights = tuple(stored[f"weight_{i}"] for i in layers)
-            biases = tuple(stored[f"bias_{i}"] for i in layers)
-            fields: dict[str, Any] = {name: _numbers(stored[name]) for name in _NUMBERS}
-            fields |= {name: about[name] for name in _ABOUT}
-            version = about["version"]
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            arrays = {name: stored[name] for name in stored.files}
+        about = json.loads(str(arrays["about"]))
+        version = about["version"]
+        network = _network(about, arrays) if "weight_0" in arrays else None
+        if "pace" not in about and network is None:
+            raise ValueError("it holds neither a network nor a pace")
+    except (KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is not a policy saved by policy.save(path): {error!r}") from error
     if version != VERSION:
         raise ValueError(f"{file} is a policy of version {version}, expected {VERSION}")
-    return NetworkPolicy(weights, biases, **fields)
+    if policy is not None and network is not None:
+        raise ValueError(f"{file} holds its own policy; load_policy(path) is enough")
+    if "pace" not in about:
+        return network
+    return _paced(file, policy if network is None else network, about, arrays)
+
+
+def _network(about: dict[str, Any], arrays: dict[str, Any]) -> NetworkPolicy:
+    layers = range(sum(name.startswith("weight_") for name in arrays))
+    fields: dict[str, Any] = {name: _numbers(arrays[name]) for name in _NUMBERS}
+    fields |= {name: about[name] for name in _ABOUT}
+    return NetworkPolicy(
+        tuple(arrays[f"weight_{i}"] for i in layers), tuple(arrays[f"bias_{i}"] for i in layers), **fields
+    )
+
+
+def _paced(file: Path, policy: Any, about: dict[str, Any], arrays: dict[str, Any]) -> Any:
+    from tether.learn.paced import PacedPolicy
+
+    if policy is None:
+        raise ValueError(f"{file} holds a pace and not the policy that is paced: load_policy(path, policy)")
+    try:
+        return PacedPolicy.from_arrays(policy, about["pace"], arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} is not a policy saved by policy.save(path): {error!r}") from error

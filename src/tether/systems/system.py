@@ -160,8 +160,9 @@ class System:
     drifts: tuple[Drift, ...] = ()
     """How it can leave its claims."""
     axes: Mapping[str, str] = field(default_factory=dict)
-    """Labels of axes, with units, by visible series; `"action"` is that of the actions. What has the same label is on
-    the same axis of the report's player; what has none gets an axis of its own."""
+    """Labels of axes, with units, by visible series; `"action"` is that of the actions, `"reward"` and `"cost"` are
+    those of an episode. What has the same label is on the same axis of the report's player; what has none gets an axis
+    of its own."""
     extremes: Callable[[Any, Any, Mapping[str, Any], Any], Iterator[Mapping[str, Any]]] | None = None
     """(env, state, drawn, action) of one round, or of many with cases first: values of the hidden series among which
     are those that make cost and next state smallest and largest; the corners of their `limits` if None."""

@@ -49,6 +49,8 @@ system = System(
         "action": "heat, kWh",
         "outside": "temperature, °C",
         "price": "price of a kWh",
+        "reward": "reward, minus the electricity bill",
+        "cost": "cost, discomfort",
     },
     extremes=extremes,
     constants_monitor=constants_monitor,
