@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -107,6 +108,42 @@ class Model:
         """The ends of a range as flat vectors."""
         low, high = _ends(name, getattr(self, name))
         return low.reshape(-1), high.reshape(-1)
+
+    def policy(self, observation: Any) -> Any:
+        """The prior's action for an observation, as `tether.Guard(certificate, prior=model.policy)` asks for it.
+
+        Computed in float64: a number, or [m]. An observation is what `read` takes; without it [x..., z...], flat.
+        """
+        return self._policy(observation)
+
+    @cached_property
+    def _policy(self) -> Callable[[Any], Any]:
+        import jax
+        import jax.numpy as jnp
+
+        n, shapes = self.sizes[0], self.shapes
+
+        def prior(observation: Any) -> Any:
+            if self.read is not None:
+                x, z = self.read(observation)
+            else:
+                flat = jnp.reshape(observation, (-1,))
+                x, z = flat[:n], flat[n:]
+            action = self.prior(jnp.reshape(x, shapes[0]), jnp.reshape(z, shapes[1]))
+            return jnp.reshape(jnp.asarray(action, dtype=float), shapes[2])
+
+        compiled = jax.jit(prior)
+
+        def of(observation: Any) -> Any:
+            with jax.enable_x64(True):
+                if hasattr(observation, "keys"):
+                    seen = {name: np.asarray(each, dtype=float) for name, each in observation.items()}
+                else:
+                    seen = np.asarray(observation, dtype=float)
+                found = np.asarray(compiled(seen))
+            return found if shapes[2] else float(found)
+
+        return of
 
     @classmethod
     def linear(
