@@ -106,6 +106,8 @@ class Explanation:
     """By how much larger b would have to be from this round on; 0 if the action is safe."""
     enough_lam: float | None
     """A lam that would be enough; None if none up to 10^4 is."""
+    leaves: str
+    """Of a model: which state can leave the range in which the model holds, and when; empty if none can."""
     parts: dict[str, Any]
     """Of a model: next states, gaps and slopes that the bounds of the next round come from."""
     gains: tuple[Gain, ...] = ()
@@ -136,12 +138,19 @@ class Explanation:
         lines = [
             f"Round {self.round} of {self.horizon}: {_shown(self.action)} {verdict}; the prior plays {_shown(self.prior)}.",
             f"What binds is {line.where}, with {backup!r} as the backup from round {self.round + 1} on: {spent} can cost "
-            f"{_number(line.at_most)} above (1 + lam) times the prior's, allowed are {_number(line.allowed)}.",
-            f"  {_number(line.difference)} above the prior's, less {_number(line.credit)}, lam times what it pays at least.",
+            f"{_most(line.at_most)} (1 + lam) times the prior's, allowed are {_number(line.allowed)}.",
+        ]
+        if math.isfinite(line.at_most):
+            lines.append(
+                f"  {_number(line.difference)} above the prior's, less {_number(line.credit)}, lam times what it pays at least."
+            )
+        if self.leaves:
+            lines.append(f"  {self.leaves}")
+        lines += [
             f"  The own state is at most {_number(self.gap[0])} above and {_number(self.gap[1])} below the prior's now.",
             *(f"  {name}: {_shown(value)}" for name, value in self.parts.items()),
         ]
-        if not self.safe:
+        if not self.safe and math.isfinite(line.at_most):
             lam = f"lam = {_number(self.enough_lam)}" if self.enough_lam is not None else "no lam"
             lines.append(f"Enough would be b larger by {_number(self.more_b)} from here on, or {lam}.")
         if self.gains:
@@ -240,6 +249,7 @@ class _Look:
             gap=(above, below),
             more_b=min(way.missing_b for way in ways),
             enough_lam=enough,
+            leaves="" if model is None else _leaves(model, parts, contract.horizon - int(state.rounds)),
             parts=parts,
             gains=tuple(sorted(gains, key=lambda each: -each.gain)),
         )
@@ -258,7 +268,8 @@ class _Look:
             lines = []
             for n, (total, more) in enumerate(zip(totals[:left], plain, strict=False)):
                 total, more = (each if each == each else math.inf for each in (total, more))
-                allowed = slack + (n + 1) * contract.b * (1.0 - unit) - unit * (ceiling + abs(total))
+                reserve = unit * (ceiling + (abs(total) if math.isfinite(total) else 0.0))
+                allowed = slack + (n + 1) * contract.b * (1.0 - unit) - reserve
                 last = contract.horizon if 0 < n == len(totals) - 1 else first + n
                 credit = more - total if math.isfinite(more) else 0.0
                 lines.append(Line(first + n, last, total, allowed, more, credit))
@@ -432,6 +443,46 @@ def _parts(model: Any, structure: Any, opened: Any, action: Any) -> dict[str, An
     }
 
 
+def _leaves(model: Any, parts: dict[str, Any], rounds: int) -> str:
+    """Which entry of the own state can leave the range of the model under the prior, and how many rounds from now."""
+    import jax
+    import jax.numpy as jnp
+
+    from tether.certificates.intervals import Interval
+    from tether.certificates.programs import Program, enclose
+
+    n, nz, _, p = model.sizes
+    low, high = model.box("state")
+    slack = 1e-6 * (high - low)
+    context, draws = model.box("context"), model.box("draws")
+
+    def moved(u: Any) -> Any:
+        x, z, w = (
+            jnp.reshape(each, shape)
+            for each, shape in zip((u[:n], u[n : n + nz], u[n + nz :]), (*model.shapes[:2], model.shapes[3]), strict=True)
+        )
+        return jnp.reshape(model.step(x, z, jnp.reshape(model.prior(x, z), model.shapes[2]), w), (-1,))
+
+    @jax.jit
+    def after(least: Any, most: Any) -> Any:
+        over = Interval(jnp.concatenate([least, context[0], draws[0]]), jnp.concatenate([most, context[1], draws[1]]))
+        return enclose(Program(moved, n + nz + p, jnp.float64), over)[0]
+
+    least, most = (np.array(parts[f"own next state, {end}"]) for end in ("from", "to"))
+    with jax.enable_x64(True):
+        for ahead in range(1, rounds + 1):
+            out = np.flatnonzero((least < low - slack) | (most > high + slack))
+            if out.size:
+                i = int(out[0])
+                return (
+                    f"After {ahead} round{'s' * (ahead > 1)} state[{i}] can be {least[i]:.4g} to {most[i]:.4g}, outside of "
+                    f"the range {low[i]:.4g} to {high[i]:.4g} in which the model holds: widen it, or narrow context or draws."
+                )
+            if ahead < rounds:
+                least, most = (np.asarray(end) for end in after(least, most))
+    return ""
+
+
 def _largest(holds: Callable[[float], bool]) -> float:
     """The largest share at which something holds that holds up to there, by bisection; 0 if it never does."""
     low, high = 0.0, 1.0
@@ -462,6 +513,10 @@ def _listed(action: Any) -> Any:
 
 def _number(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.4g}"
+
+
+def _most(value: float) -> str:
+    return f"{value:.4g} above" if math.isfinite(value) else "any amount above"
 
 
 def _shown(value: Any) -> str:

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,9 @@ from tether.core.certificate import Action, Box, Choice, Observation, Outcome, a
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
+
+if TYPE_CHECKING:
+    from tether.certificates.explain import Explanation
 
 
 class StructuredState(NamedTuple):
@@ -263,6 +266,12 @@ class Structured:
         excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
         now, first = bounds[0].totals[0], bounds[0]
         return -excess, Taken(now, first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon)
+
+    def explain(self, observation: Observation, action: Action, **options: Any) -> Explanation:
+        """Which bound binds and what would enlarge the safe set: see `tether.certificates.explain.explain`."""
+        from tether.certificates.explain import explain
+
+        return explain(self, observation, action, **options)
 
     def update(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY

@@ -21,7 +21,7 @@ from typing import Any
 from tether.core import validate
 from tether.data.logs import BLOCK_ROWS, read_blocks
 from tether.estimation.analysis import Analysis
-from tether.estimation.estimates import Estimates
+from tether.estimation.estimates import MEANINGS, Estimates
 from tether.estimation.log_summary import LogSummary
 
 SAMPLE_ROWS = 120_000
@@ -36,6 +36,7 @@ def estimate(
     confidence: float = 0.95,
     safety: float = 1.2,
     times: float = 20.0,
+    known: Mapping[str, float] | None = None,
     seed: int = 0,
     sample_rows: int = SAMPLE_ROWS,
     block_rows: int = BLOCK_ROWS,
@@ -52,6 +53,8 @@ def estimate(
         safety: Factor on the upper limits, at least 1. For rho it is a factor on 1 / (1 - rho), the time that a gap
             lasts.
         times: How much longer than the log the operation is for which the largest slope is sought.
+        known: What needs no estimate, by name: {"rho": 1.0} where no gap can grow under the prior, as in a queue, a tank
+            or a battery whose prior never reacts to more by doing less. Taken as it is, without a safety factor.
         seed: Of the sample and of the anchors.
         sample_rows: Rows that slopes are fitted to.
         block_rows: Rows that are read at a time.
@@ -80,6 +83,9 @@ def estimate(
         raise ValueError(f"confidence must be between 0.5 and 1, got {confidence!r}")
     validate.number("safety", safety, minimum=1.0)
     validate.number("times", times, minimum=1.0)
+    for name, value in (known or {}).items():
+        validate.choice("known", name, tuple(MEANINGS))
+        validate.number(name, value, minimum=0.0)
     validate.count("seed", seed, minimum=0)
     validate.count("sample_rows", sample_rows, minimum=MIN_ROWS)
     names, blocks = read_blocks(logs, columns, validate.count("block_rows", block_rows), progress=progress)
@@ -88,4 +94,4 @@ def estimate(
         summary.add(block)
     if summary.rows < MIN_ROWS:
         raise ValueError(f"{summary.rows} rounds are too few to estimate anything; log at least {MIN_ROWS}")
-    return Analysis(summary, confidence, safety, times, seed).run()
+    return Analysis(summary, confidence, safety, times, seed, known or {}).run()
