@@ -124,12 +124,14 @@ class Explanation:
         return self.best.safe
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, fit for JSON."""
+        """Plain numbers, fit for JSON; what is infinite is None."""
         found = asdict(self)
         found["ways"] = [
             {**asdict(way), "safe": way.safe, "binding": way.binding.where} for way in self.ways
         ]
-        return found | {"safe": self.safe, "backup": self.best.backup, "binding": self.best.binding.where}
+        found |= {"safe": self.safe, "backup": self.best.backup, "binding": self.best.binding.where}
+        plain: dict[str, Any] = finite(found)
+        return plain
 
     def __str__(self) -> str:
         line, backup = self.best.binding, self.best.backup
@@ -505,6 +507,15 @@ def _shaped(certificate: Structured, action: Any) -> Any:
     if found.shape != (entries,) or not np.all(np.isfinite(found)):
         raise ValueError(f"action must be {entries} finite numbers, got {action!r}")
     return found
+
+
+def finite(content: Any) -> Any:
+    """The same, with None for numbers that JSON does not know."""
+    if isinstance(content, dict):
+        return {name: finite(each) for name, each in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(each) for each in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def _listed(action: Any) -> Any:

@@ -14,6 +14,7 @@ from tether.cli import (
     bench_data,
     bench_estimate,
     bench_monitor,
+    compile_model,
     data_build,
     data_calibration,
     data_describe,
@@ -63,6 +64,7 @@ def _add(group: typer.Typer, commands: dict[str, Callable[[Any], None]], of: str
 _add(
     app,
     {
+        "compile": compile_model.compile_model,
         "train": train.train,
         "limit": limit.limit,
         "estimate": estimate.estimate,

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -166,6 +168,23 @@ def counting(what: str, total: int | None = None) -> Iterator[Report]:
             bars.update(task, completed=done, total=total, description=what)
 
         yield report
+
+
+@contextmanager
+def waiting(what: str, patience: float = 1.0) -> Iterator[None]:
+    """Says what takes so long and for how long already, once it takes longer than `patience`, seconds."""
+    terminal = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bars = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+    bars.add_task(what, total=None)
+    timer = threading.Timer(patience, bars.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bars.stop()
 
 
 # Results.
