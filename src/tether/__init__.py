@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tether import data, envs, gym, systems
     from tether.assure.verify.verdict import Verification as Verification
     from tether.assure.verify.verdict import verify
+    from tether.certificates.model import Model
     from tether.core.audit import Audit as Audit
     from tether.core.guard import AssumptionBreach as AssumptionBreach
     from tether.core.guard import Breach as Breach
@@ -56,6 +57,7 @@ __all__ = [
     "Contract",
     "Guard",
     "LipschitzCertificate",
+    "Model",
     "Sensitivity",
     "Structured",
     "audit",
@@ -77,6 +79,7 @@ _LATER = {
     name: module
     for module, names in {
         "tether.assure.verify.verdict": ("Verification", "verify"),
+        "tether.certificates.model": ("Model",),
         "tether.core.audit": ("Audit",),
         "tether.core.guard": (
             "AssumptionBreach",
