@@ -1,4 +1,4 @@
-"""A reservoir (million m3): a gate releases in proportion to the square root of the level; too full and too empty cost."""
+"""A reservoir (million m3): a gate releases by the square root of the level; too full and too empty cost."""
 
 import jax.numpy as jnp
 import numpy as np

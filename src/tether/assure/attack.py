@@ -178,9 +178,9 @@ class Finding:
 def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor: float) -> Certificate:
     """The certificate that is attacked; `loosen` is one of the structure's `loosenable`."""
     exact: Any = certificate_of(kind, env, contract, resolution=getattr(env, "resolution", 0.0))
-    return (
-        exact if loosen is None else dataclasses.replace(exact, system=loosened(exact.system, loosen, factor))
-    )
+    changed = {} if loosen is None else {"system": loosened(exact.system, loosen, factor)}
+    certificate: Certificate = dataclasses.replace(exact, **changed)
+    return certificate
 
 
 def attack(

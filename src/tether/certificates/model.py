@@ -65,7 +65,7 @@ class Model:
     play: Callable[[Values, Values, Values, Values], tuple[Any, Values]] | None = None
     """(cost, next state) at once, where that is less work than both functions; None if it is not."""
     reward: Callable[[Values, Values, Values, Values], Any] | None = None
-    """reward(x, z, a, w): what a learner earns; no bound depends on it. Needed to simulate: `tether.systems.from_model`."""
+    """reward(x, z, a, w): what a learner earns, for `tether.systems.from_model`; no bound depends on it."""
     initial: Values | None = None
     """The state before the first round, to simulate; the middle of the range if None."""
 

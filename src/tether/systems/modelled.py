@@ -134,8 +134,8 @@ class ModelEnv(Env):
         """As it was given, if it was."""
         if self.known is None:
             raise NotImplementedError(
-                f"no constants are known for {type(self).__name__}: use the certificate that is compiled from its model "
-                "(--certificate compiled), or give sensitivity=... to tether.systems.from_model"
+                f"no constants are known for {type(self).__name__}: use the certificate that is compiled from its "
+                "model (--certificate compiled), or give sensitivity=... to tether.systems.from_model"
             )
         return self.known
 
