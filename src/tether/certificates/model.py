@@ -65,6 +65,10 @@ class Model:
     """observation to (x, z); without it an observation is [x..., z...], flat."""
     play: Callable[[Values, Values, Values, Values], tuple[Any, Values]] | None = None
     """(cost, next state) at once, where that is less work than both functions; None if it is not."""
+    reward: Callable[[Values, Values, Values, Values], Any] | None = None
+    """reward(x, z, a, w): what a learner earns, for `tether.systems.from_model`; no bound depends on it."""
+    initial: Values | None = None
+    """The state before the first round, to simulate; the middle of the range if None."""
 
     def __post_init__(self) -> None:
         for name in ("step", "cost", "prior"):
@@ -238,7 +242,8 @@ class _OfEnv:
             for name in env.drawn_names
             if name in ranges and np.all(np.asarray(ranges[name][0]) == np.asarray(ranges[name][1]))
         }
-        self.seen = tuple(name for name in env.visible if name not in self.fixed)
+        # What is only shown, such as a clock, has no effect on costs either.
+        self.seen = tuple(name for name in env.visible if name in env.series and name not in self.fixed)
         self.hidden = tuple(name for name in env.hidden if name not in self.fixed)
         missing = [name for name in (*self.seen, *self.hidden) if name not in ranges]
         if missing or not self.fields:

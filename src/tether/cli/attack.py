@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,6 +13,7 @@ from rich.table import Table
 from tether.cli import shell
 from tether.core import output, validate
 from tether.systems import registry
+from tether.systems.certified import KINDS
 
 if TYPE_CHECKING:
     from tether.assure.attack import Finding
@@ -24,7 +25,7 @@ class Options:
 
     system: shell.SystemName
     certificate: Annotated[
-        str, typer.Option(help="What is attacked: structured, shadowing or lipschitz (rule tight).")
+        str, typer.Option(help="What is attacked: structured, shadowing, compiled or lipschitz (rule tight).")
     ] = "structured"
     lams: shell.Lams = "0,2"
     bs: shell.Bs = "0.01,2"
@@ -37,7 +38,7 @@ class Options:
         typer.Option(
             help="Play the same attack with one bound loosened, which must then break the promise: now, later, floor, "
             "or a gap by name, as far as the structure has them; several comma-separated, or all. Structured "
-            "certificates only."
+            "and compiled certificates only."
         ),
     ] = None
     factor: Annotated[float, typer.Option(help="By how much --loosen loosens.")] = 1.05
@@ -77,17 +78,21 @@ def attack(options: Options) -> None:
 
 def _checked(options: Options) -> list[str | None]:
     """The bounds to loosen one after the other; None stands for the certificate as it is."""
+    from tether.assure.attack import certify
     from tether.simulate.rollout import Precision
 
     plant = registry.find(options.system).env()
-    validate.choice("--certificate", options.certificate, ("structured", "shadowing", "lipschitz"))
+    validate.choice("--certificate", options.certificate, KINDS)
     validate.choice("--precision", options.precision, get_args(Precision))
     validate.number("--factor", options.factor, above=1.0)
     if options.loosen is None:
         return [None]
-    if options.certificate != "structured":
-        raise ValueError("--loosen is for --certificate structured, whose bounds it knows")
-    known = plant.structure.loosenable
+    if options.certificate not in ("structured", "compiled"):
+        raise ValueError("--loosen is for --certificate structured or compiled, whose bounds it knows")
+    certificate: Any = certify(
+        plant, options.certificate, plant.contract(0.0, 0.0, options.horizon), None, 1.0
+    )
+    known = certificate.system.loosenable
     chosen = list(known) if options.loosen == "all" else [each.strip() for each in options.loosen.split(",")]
     for each in chosen:
         validate.choice("--loosen", each, (*known, "all"))
