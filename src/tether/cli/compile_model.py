@@ -97,7 +97,7 @@ def compile_model(options: Options) -> None:
 
 
 def _target(options: Options) -> tuple[System, Any]:
-    """The system, and its model."""
+    """The system, and its model as the system's observations show it."""
     from tether.certificates.checked import check
     from tether.certificates.found import least_cost
     from tether.certificates.model import Model
@@ -116,7 +116,8 @@ def _target(options: Options) -> tuple[System, Any]:
     model = given if given.reward is not None else replace(given, reward=lambda x, z, a, w: _sum(a))
     name = place.replace(":", "_").replace(".", "_").lower()
     # A hair below, so that round-off of a cost at the floor is no breach.
-    return from_model(name, place, model, horizon=options.horizon, cost_floor=floor * (1.0 - 1e-9)), model
+    system = from_model(name, place, model, horizon=options.horizon, cost_floor=floor * (1.0 - 1e-9))
+    return system, system.env().model()
 
 
 def _sum(values: Any) -> Any:

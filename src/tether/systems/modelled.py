@@ -174,7 +174,7 @@ class ModelEnv(Env):
             return jax.vmap(self.prior)(observation)
         seen = np.asarray(observation, dtype=np.float64)
         found = self._computed(1, seen.reshape(-1, seen.shape[-1]))
-        return found.reshape(*seen.shape[:-1], *self.action_shape)[()]
+        return np.reshape(found, (*seen.shape[:-1], *self.action_shape))[()]
 
     def _computed(self, which: int, *given: Any) -> Any:
         """On values of NumPy, in float64."""
