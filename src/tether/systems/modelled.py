@@ -262,30 +262,31 @@ def from_model(
     """
     if not isinstance(model, Model):
         raise TypeError(f"model must be a tether.Model, got {model!r}")
-    validate.count("horizon", horizon)
-    validate.number("noise", noise, minimum=0.0)
-    shapes = model.shapes
-    made: Any = type(
-        "".join(part.capitalize() for part in name.replace("-", "_").split("_")),
-        (ModelEnv,),
-        {
-            "__doc__": f"{title}: made of its model by `tether.systems.from_model`.",
-            "series": tuple(
-                each for each, size in zip(("context", "draws"), model.sizes[1::2], strict=True) if size
-            ),
-            "observation_names": (*_names("state", shapes[0]), *_names("context", shapes[1])),
-            "action_shape": shapes[2],
-            "hidden": {"draws": "uniform"} if model.sizes[3] else {},
-            "norm": norm,
-            "simulated": Simulated(model),
-            "known": sensitivity,
-            "floor": validate.number("cost_floor", cost_floor, minimum=0.0),
-            "tried": tried,
-        },
-    )
+    made = _class_of(name, title, model)
+    made.norm, made.known, made.tried = norm, sensitivity, tried
+    made.floor = validate.number("cost_floor", cost_floor, minimum=0.0)
     if model.band is not None:
         parts.setdefault("traps", _into_band)
-    return System(name, title, made, draw or _Uniform(model, horizon, profile, noise), **parts)
+    usual = _Uniform(
+        model, validate.count("horizon", horizon), profile, validate.number("noise", noise, minimum=0.0)
+    )
+    return System(name, title, made, draw or usual, **parts)
+
+
+def _class_of(name: str, title: str, model: Model) -> Any:
+    """The class of the model's environment, called as the system in capitals: EvStation."""
+    shapes = model.shapes
+    parts = {
+        "__doc__": f"{title}: made of its model by `tether.systems.from_model`.",
+        "series": tuple(
+            each for each, size in zip(("context", "draws"), model.sizes[1::2], strict=True) if size
+        ),
+        "observation_names": (*_names("state", shapes[0]), *_names("context", shapes[1])),
+        "action_shape": shapes[2],
+        "hidden": {"draws": "uniform"} if model.sizes[3] else {},
+        "simulated": Simulated(model),
+    }
+    return type("".join(part.capitalize() for part in name.split("_")), (ModelEnv,), parts)
 
 
 class _Uniform:
