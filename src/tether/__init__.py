@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tether.assure.safe_sets import safe_sets as safe_sets
     from tether.assure.verify.verdict import Verification as Verification
     from tether.assure.verify.verdict import verify
-    from tether.certificates.compiled import compile
+    from tether.certificates.compiled import compile  # noqa: A004
     from tether.certificates.compiled_structure import Precision as Precision
     from tether.certificates.explain import Explanation as Explanation
     from tether.certificates.explain import explain as explain

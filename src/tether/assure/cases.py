@@ -51,7 +51,8 @@ class Case:
     prior: Numbers
     """State of the plant that the prior has had from the start."""
     gaps: list[Any]
-    """What the structure was told, as its `refine` gives it; of a box that holds the prior's state, what `bounding` gives."""
+    """What the structure was told, as its `refine` gives it; of a box that holds the prior's state, what `bounding`
+    gives."""
     action: Action
     """What is played in round h, a number or a list."""
     prior_action: Action
@@ -85,8 +86,10 @@ class Case:
         )
         gaps: Any = tuple(_array(each) for each in self.gaps)
         if structure.kind == "compiled":
-            seen = (structure.read(plant.look(each, _arrays(self.draws[0]))[0]) for each in (own, prior))
-            gaps = structure.gaps_between(*seen, NUMPY)
+            seen, prior_seen = (
+                structure.read(plant.look(each, _arrays(self.draws[0]))[0]) for each in (own, prior)
+            )
+            gaps = structure.gaps_between(seen, prior_seen, NUMPY)
         situation = Situation(
             own,
             prior,

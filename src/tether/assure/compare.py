@@ -168,8 +168,8 @@ def _follow(
     return gaps_over, worst, until, costs
 
 
-def bounding(gaps: Any) -> Numbers:
-    """Gaps as numbers that bound those that there are from above; of a box that holds the prior's state both ends do."""
+def bounding(gaps: Any) -> Any:
+    """Gaps as numbers that bound those that there are; both ends, of a box that holds the prior's state."""
     return (gaps.high, -gaps.low) if hasattr(gaps, "high") and hasattr(gaps, "low") else gaps
 
 

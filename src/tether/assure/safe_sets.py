@@ -44,11 +44,13 @@ class SafeSets(NamedTuple):
     def bounds(self) -> NDArray[np.float64]:
         """[H] what the costs up to each round may be at most."""
         rounds = np.arange(1, len(self.costs) + 1)
-        found: NDArray[np.float64] = (1.0 + self.contract.lam) * np.cumsum(self.prior_costs) + rounds * self.contract.b
+        found: NDArray[np.float64] = (1.0 + self.contract.lam) * np.cumsum(
+            self.prior_costs
+        ) + rounds * self.contract.b
         return found
 
     def figure(self, path: str | Path | None = None, title: str = "") -> Figure:
-        """Safe actions and what was played, round by round, and the cost against its bound; saved if there is a path."""
+        """Safe actions and what was played, and the cost against its bound, by round; saved if there is a path."""
         from tether.assure.safe_set_figure import episode_figure
         from tether.core.drawing import save
 

@@ -38,21 +38,30 @@ def check(model: Model) -> None:
 
 
 def _traced(
-    name: str, function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], expected: tuple[int, ...], what: str
+    name: str,
+    function: Callable[..., Any],
+    shapes: tuple[tuple[int, ...], ...],
+    expected: tuple[int, ...],
+    what: str,
 ) -> None:
-    given = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
+    given = [np.zeros(shape) for shape in shapes]
     try:
         found = jax.eval_shape(lambda *arguments: jnp.asarray(function(*arguments)), *given)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise TypeError(
-            f"{name} asks for the value of a number that is not known before the plant runs{_line(error)}: write it with "
+            f"{name} asks for the value of a number that is not known before the plant runs{_line(error)}: write it "
+            f"with "
             "jax.numpy, and comparisons with jnp.where, jnp.maximum or jnp.clip"
         ) from None
     except Exception as error:
         arguments = ", ".join(f"{each} {shape}" for each, shape in zip("xzaw", shapes, strict=False))
-        raise ValueError(f"{name} raised {type(error).__name__}: {error}{_line(error)}; it was given {arguments}") from None
+        raise ValueError(
+            f"{name} raised {type(error).__name__}: {error}{_line(error)}; it was given {arguments}"
+        ) from None
     if found.shape != expected:
-        raise ValueError(f"{name} must give {what} of shape {expected}, as the ranges say; got shape {found.shape}")
+        raise ValueError(
+            f"{name} must give {what} of shape {expected}, as the ranges say; got shape {found.shape}"
+        )
 
 
 def _line(error: BaseException) -> str:
@@ -72,7 +81,9 @@ def _inside(model: Model, name: str, policy: Callable[..., Any]) -> None:
     points = low + shares * (high - low)
 
     def played(u: Any) -> Any:
-        return jnp.reshape(policy(jnp.reshape(u[:n], model.shapes[0]), jnp.reshape(u[n:], model.shapes[1])), (-1,))
+        return jnp.reshape(
+            policy(jnp.reshape(u[:n], model.shapes[0]), jnp.reshape(u[n:], model.shapes[1])), (-1,)
+        )
 
     found = np.asarray(jax.vmap(played)(jnp.asarray(points)))
     least, most = model.box("action")
@@ -81,7 +92,8 @@ def _inside(model: Model, name: str, policy: Callable[..., Any]) -> None:
     if wrong.size:
         i = int(wrong[0])
         raise ValueError(
-            f"{name} must play actions in the range {_text(least)} to {_text(most)}, got {_text(found[i])} for the state "
+            f"{name} must play actions in the range {_text(least)} to {_text(most)}, got {_text(found[i])} for the "
+            f"state "
             f"{_text(points[i, :n])}{f' and the context {_text(points[i, n:])}' if nz else ''}: cut it with jnp.clip"
         )
 

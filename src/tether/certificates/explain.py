@@ -1,7 +1,7 @@
 """Why an action is safe or not: which bound binds, in which round, and what would enlarge the safe set.
 
-Nothing here is a rule of thumb. The bounds of (**) (`tether.certificates.structured`) are evaluated for the action as the
-guard does it, once for each backup; what a change would gain is found by making it and evaluating them again.
+Nothing here is a rule of thumb. The bounds of (**) (`tether.certificates.structured`) are evaluated for the action as
+the guard does it, once for each backup; what a change would gain is found by making it and evaluating them again.
 """
 
 from __future__ import annotations
@@ -126,9 +126,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, fit for JSON; what is infinite is None."""
         found = asdict(self)
-        found["ways"] = [
-            {**asdict(way), "safe": way.safe, "binding": way.binding.where} for way in self.ways
-        ]
+        found["ways"] = [{**asdict(way), "safe": way.safe, "binding": way.binding.where} for way in self.ways]
         found |= {"safe": self.safe, "backup": self.best.backup, "binding": self.best.binding.where}
         plain: dict[str, Any] = finite(found)
         return plain
@@ -138,18 +136,22 @@ class Explanation:
         verdict = "is safe" if self.safe else f"is not safe, {self.share:.3g} of the way to it is"
         spent = line.where if line.round == self.round else f"rounds {self.round} to {line.last}"
         lines = [
-            f"Round {self.round} of {self.horizon}: {_shown(self.action)} {verdict}; the prior plays {_shown(self.prior)}.",
-            f"What binds is {line.where}, with {backup!r} as the backup from round {self.round + 1} on: {spent} can cost "
+            f"Round {self.round} of {self.horizon}: {_shown(self.action)} {verdict}; the prior plays "
+            f"{_shown(self.prior)}.",
+            f"What binds is {line.where}, with {backup!r} as the backup from round {self.round + 1} on: {spent} can "
+            f"cost "
             f"{_most(line.at_most)} (1 + lam) times the prior's, allowed are {_number(line.allowed)}.",
         ]
         if math.isfinite(line.at_most):
             lines.append(
-                f"  {_number(line.difference)} above the prior's, less {_number(line.credit)}, lam times what it pays at least."
+                f"  {_number(line.difference)} above the prior's, less {_number(line.credit)}, lam times what it "
+                f"pays at least."
             )
         if self.leaves:
             lines.append(f"  {self.leaves}")
         lines += [
-            f"  The own state is at most {_number(self.gap[0])} above and {_number(self.gap[1])} below the prior's now.",
+            f"  The own state is at most {_number(self.gap[0])} above and {_number(self.gap[1])} below the prior's "
+            f"now.",
             *(f"  {name}: {_shown(value)}" for name, value in self.parts.items()),
         ]
         if not self.safe and math.isfinite(line.at_most):
@@ -203,10 +205,14 @@ def explain(
         prior = guard._actions.ask(guard.prior, observation).required(guard.round)
         epsilon = max(guard._epsilon, coarsest(observation))
     if not isinstance(subject, Structured):
-        raise TypeError(f"explain needs bounds of a tether.Structured certificate, got {type(subject).__name__}")
-    model = getattr(subject.system, "model", None)
+        raise TypeError(
+            f"explain needs bounds of a tether.Structured certificate, got {type(subject).__name__}"
+        )
+    model: Any = getattr(subject.system, "model", None)
     if prior is None and model is None:
-        raise ValueError("prior must be the prior's action in this round: this certificate does not know the prior")
+        raise ValueError(
+            "prior must be the prior's action in this round: this certificate does not know the prior"
+        )
     if box is None:
         box = Box(subject.system.low, subject.system.high, "l2")
     if state is None:
@@ -239,7 +245,7 @@ class _Look:
         with quietly(self.certificate.online_ops):
             above, below = (float(each) for each in self.certificate.features(opened)[1:3])
         model = getattr(self.certificate.system, "model", None)
-        parts = {} if model is None else _parts(model, self.certificate.system, opened, action)
+        parts = {} if model is None else _parts(model, opened, action)
         gains = self._gains(state, action, share) if what_if and share < 1.0 else []
         return Explanation(
             round=int(state.rounds) + 1,
@@ -307,7 +313,9 @@ class _Look:
         for change, certificate in _changed(self.certificate, self.observation):
             other = _Look(certificate, self.observation, self.prior, self.box, self.epsilon)
             start = certificate.start(certificate.online_ops, 0.0)
-            found = other.share(start._replace(**{k: getattr(fresh, k) for k in ("rounds", "account", "backup")}), action)
+            found = other.share(
+                start._replace(**{k: getattr(fresh, k) for k in ("rounds", "account", "backup")}), action
+            )
             gains.append(Gain(change, found, found - known))
         return gains
 
@@ -393,7 +401,7 @@ def _changed(certificate: Structured, observation: Observation) -> Iterator[tupl
             )
 
 
-def _parts(model: Any, structure: Any, opened: Any, action: Any) -> dict[str, Any]:
+def _parts(model: Any, opened: Any, action: Any) -> dict[str, Any]:
     """Where both plants can be after this round, and how steep the prior's cost is there; enclosures in one piece."""
     import jax
     import jax.numpy as jnp
@@ -461,13 +469,17 @@ def _leaves(model: Any, parts: dict[str, Any], rounds: int) -> str:
     def moved(u: Any) -> Any:
         x, z, w = (
             jnp.reshape(each, shape)
-            for each, shape in zip((u[:n], u[n : n + nz], u[n + nz :]), (*model.shapes[:2], model.shapes[3]), strict=True)
+            for each, shape in zip(
+                (u[:n], u[n : n + nz], u[n + nz :]), (*model.shapes[:2], model.shapes[3]), strict=True
+            )
         )
         return jnp.reshape(model.step(x, z, jnp.reshape(model.prior(x, z), model.shapes[2]), w), (-1,))
 
     @jax.jit
     def after(least: Any, most: Any) -> Any:
-        over = Interval(jnp.concatenate([least, context[0], draws[0]]), jnp.concatenate([most, context[1], draws[1]]))
+        over = Interval(
+            jnp.concatenate([least, context[0], draws[0]]), jnp.concatenate([most, context[1], draws[1]])
+        )
         return enclose(Program(moved, n + nz + p, jnp.float64), over)[0]
 
     least, most = (np.array(parts[f"own next state, {end}"]) for end in ("from", "to"))
@@ -477,8 +489,10 @@ def _leaves(model: Any, parts: dict[str, Any], rounds: int) -> str:
             if out.size:
                 i = int(out[0])
                 return (
-                    f"After {ahead} round{'s' * (ahead > 1)} state[{i}] can be {least[i]:.4g} to {most[i]:.4g}, outside of "
-                    f"the range {low[i]:.4g} to {high[i]:.4g} in which the model holds: widen it, or narrow context or draws."
+                    f"After {ahead} round{'s' * (ahead > 1)} state[{i}] can be {least[i]:.4g} to {most[i]:.4g}, "
+                    f"outside of "
+                    f"the range {low[i]:.4g} to {high[i]:.4g} in which the model holds: widen it, or narrow context "
+                    f"or draws."
                 )
             if ahead < rounds:
                 least, most = (np.asarray(end) for end in after(least, most))

@@ -138,4 +138,3 @@ def _size(slope: Any) -> Any:
 
 def _rows(matrix: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in np.asarray(matrix).tolist())
-

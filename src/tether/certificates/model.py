@@ -140,6 +140,7 @@ class Model:
 
         def of(observation: Any) -> Any:
             with jax.enable_x64(True):
+                seen: Any
                 if hasattr(observation, "keys"):
                     seen = {name: np.asarray(each, dtype=float) for name, each in observation.items()}
                 else:

@@ -11,6 +11,7 @@ import typer
 from tether.cli import (
     attack,
     bench,
+    bench_compile,
     bench_data,
     bench_estimate,
     bench_monitor,
@@ -93,6 +94,7 @@ _add(
     {
         "guard": bench.guard,
         "sets": bench.sets,
+        "compile": bench_compile.compile_,
         "monitor": bench_monitor.monitor,
         "train": bench.train,
         "exact": bench.exact,

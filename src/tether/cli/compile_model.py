@@ -16,8 +16,8 @@ from tether.systems import registry
 
 if TYPE_CHECKING:
     from tether.assure.attack import Finding
+    from tether.assure.cases import Falsified
     from tether.assure.safe_sets import SafeSets
-    from tether.assure.verify import Verification
     from tether.certificates.explain import Explanation
     from tether.certificates.found import Found
     from tether.systems.system import System
@@ -46,23 +46,33 @@ class Options:
     ] = None
     cells: Annotated[
         int | None,
-        typer.Option(help="Pieces into which the range of draws is cut in the round at hand.", min=1, show_default=False),
+        typer.Option(
+            help="Pieces into which the range of draws is cut in the round at hand.",
+            min=1,
+            show_default=False,
+        ),
     ] = None
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="K, later rounds that are looked at one by one where a tail is known.", min=0, show_default=False
+            help="K, later rounds that are looked at one by one where a tail is known.",
+            min=0,
+            show_default=False,
         ),
     ] = None
     episodes: Annotated[int, typer.Option(help="Hostile episodes; 0 to attack nothing.", min=0)] = 10_000
-    samples: Annotated[int, typer.Option(help="Points a bound that verify tries; 0 to verify nothing.", min=0)] = 2048
+    samples: Annotated[
+        int, typer.Option(help="Cases in which every bound is compared with what happens; 0 for none.", min=0)
+    ] = 1024
     explain: Annotated[
         bool, typer.Option(help="Try what would enlarge the safe set; each change is compiled anew.")
     ] = False
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Folder for report.md, safe-set.png and results.json. [default: out/compile/MODEL]", show_default=False
+            "--out",
+            help="Folder for report.md, safe-set.png and results.json. [default: out/compile/MODEL]",
+            show_default=False,
         ),
     ] = None
     seed: Annotated[int, shell.seed_option("Of the episodes and of the search.")] = 0
@@ -73,13 +83,15 @@ def compile_model(options: Options) -> None:
 
     A model is a few functions of `jax.numpy` and the ranges of what they are given (docs/model.md). In my_plant.py:
 
-        model = tether.Model(step=..., cost=..., prior=..., state=(0, 10), action=(0, 4), context=(0, 2), draws=(-0.2, 0))
+        model = tether.Model(step=..., cost=..., prior=..., state=(0, 10), action=(0, 4), context=(0, 2), draws=(-0.2,
+        0))
 
-    `tether compile my_plant:model --lam 0.5 --b 0.5` then says what it found (how gaps shrink under the prior, how strongly
-    an action acts, which list of bounds runs to the horizon and which has a tail), which actions are safe at first and
-    which bound decides, plays hostile episodes through the guard, searches every bound for a counterexample, and leaves a
-    report with a picture of one episode. Exit code 1 if the promise was broken or a bound refuted; a model that cannot be
-    compiled is one line, with the line of your function that is to blame, and exit code 2.
+    `tether compile my_plant:model --lam 0.5 --b 0.5` then says what it found (how gaps shrink under the prior, how
+    strongly an action acts, which list of bounds runs to the horizon and which has a tail), which actions are safe at
+    first and which bound decides, plays hostile episodes through the guard, searches every bound for a
+    counterexample, and leaves a report with a picture of one episode. Exit code 1 if the promise was broken or a
+    bound refuted; a model that cannot be compiled is one line, with the line of your function that is to blame, and
+    exit code 2.
 
     If little is allowed, `--explain` tries more cells, more rounds and narrower ranges, and says what each gains.
     """
@@ -109,21 +121,24 @@ def _target(options: Options) -> tuple[System, Any]:
     if isinstance(given, System):
         return given, given.env().model()
     if not isinstance(given, Model):
-        raise ValueError(f"{place!r} must be a tether.Model or a tether.systems.System, got {type(given).__name__}")
+        raise ValueError(
+            f"{place!r} must be a tether.Model or a tether.systems.System, got {type(given).__name__}"
+        )
     check(given)
     floor = least_cost(given) if options.cost_floor is None else options.cost_floor
     # A learner is not needed here; without a reward the one of the picture goes for the largest actions.
-    model = given if given.reward is not None else replace(given, reward=lambda x, z, a, w: _sum(a))
+    model = given if given.reward is not None else replace(given, reward=_largest)
     name = place.replace(":", "_").replace(".", "_").lower()
     # A hair below, so that round-off of a cost at the floor is no breach.
     system = from_model(name, place, model, horizon=options.horizon, cost_floor=floor * (1.0 - 1e-9))
     return system, system.env().model()
 
 
-def _sum(values: Any) -> Any:
+def _largest(x: Any, z: Any, a: Any, w: Any) -> Any:  # noqa: ARG001
+    """A reward for whoever plays the largest actions."""
     import jax.numpy as jnp
 
-    return jnp.sum(values)
+    return jnp.sum(a)
 
 
 class _Work:
@@ -136,7 +151,7 @@ class _Work:
         self.contract = replace(self.env.contract(options.lam, options.b, options.horizon), cost_floor=floor)
         self.seconds: dict[str, float] = {}
         self.finding: Finding | None = None
-        self.verification: Verification | None = None
+        self.verification: Falsified | None = None
 
     def compile(self) -> None:
         """The certificate, and what was found out about the model."""
@@ -197,15 +212,20 @@ class _Work:
         shell.console.print(self.attacked(), highlight=False, soft_wrap=True)
 
     def verify(self) -> None:
-        """A search for points at which a bound is false."""
-        from tether.assure.verify import Search, verify
+        """Episodes in which every bound is compared with what happens."""
+        from tether.assure.falsify import falsify
 
-        if not self.options.samples:
+        count = self.options.samples
+        if not count:
             return
-        effort = Search(samples=max(self.options.samples, 64), steps=20, generations=20, population=16)
-        with shell.counting("bounds") as report, self._timed("verify"):
-            self.verification = verify(
-                self.env, self.certificate, search=effort, seed=self.options.seed, rounds=2, report=report
+        with shell.waiting("looking for a bound that is false"), self._timed("verify"):
+            self.verification = falsify(
+                self.env,
+                self.certificate.system,
+                contract=self.contract,
+                count=count,
+                guarded=2,
+                seed=self.options.seed,
             )
         shell.console.print(self.verified(), highlight=False, soft_wrap=True)
 
@@ -213,7 +233,7 @@ class _Work:
     def failed(self) -> bool:
         """Whether the promise was broken, the guard gave a false alarm, or a bound is false."""
         attacked = self.finding is not None and bool(self.finding.violations or self.finding.breaches)
-        return attacked or (self.verification is not None and not self.verification.stands)
+        return attacked or (self.verification is not None and not self.verification.holds)
 
     def found_rows(self) -> dict[str, str]:
         """Of the first table."""
@@ -223,9 +243,15 @@ class _Work:
         if (fit := getattr(self.model, "fit", None)) is not None:
             rows["model"] = str(fit).splitlines()[0]
         rows["cost"] = f"at least {_short(each.least_cost)}; of the prior at most {_short(each.largest_cost)}"
-        rows["range of states"] = "kept by the prior" if each.invariant else "NOT kept by the prior: no tail, little is safe"
-        rows["slopes under the prior"] = f"{_short(each.slopes)} state to state, {_short(each.cost_slopes)} state to cost"
-        rows["gains of the action"] = f"{_short(each.cost_gains)} on the cost, {_short(each.state_gains)} on the next state"
+        rows["range of states"] = (
+            "kept by the prior" if each.invariant else "NOT kept by the prior: no tail, little is safe"
+        )
+        rows["slopes under the prior"] = (
+            f"{_short(each.slopes)} state to state, {_short(each.cost_slopes)} state to cost"
+        )
+        rows["gains of the action"] = (
+            f"{_short(each.cost_gains)} on the cost, {_short(each.state_gains)} on the next state"
+        )
         rows["contraction"] = (
             "none found: gaps may last"
             if each.rate is None or each.weights is None
@@ -261,18 +287,15 @@ class _Work:
         verdict = "kept in every round" if not found.violations else f"BROKEN in {found.violations} episodes"
         alarms = f"; {found.breaches} false alarms" if found.breaches else ""
         return (
-            f"Attack: {found.episodes} hostile episodes, the promise was {verdict} (nearest: {found.nearest:.2g} of the bound "
+            f"Attack: {found.episodes} hostile episodes, the promise was {verdict} (nearest: {found.nearest:.2g} of "
+            f"the bound "
             f"was left); unguarded, the same policies break it in {found.unguarded:.0%}{alarms}."
         )
 
     def verified(self) -> str:
         """The verdict of the search."""
         found = self.verification
-        if found is None:
-            return "Not verified."
-        if found.stands:
-            return f"Verify: no counterexample to any of {len(found.findings)} bounds."
-        return "Verify: REFUTED\n" + "\n".join(str(each.counterexample) for each in found.refuted)
+        return "Not verified." if found is None else f"Verify: {found}"
 
     def write(self, folder: Path) -> None:
         """The report, its picture and results.json."""
@@ -291,7 +314,9 @@ class _Work:
             "safe_high": self.sets.high,
             "seconds": self.seconds,
             "attack": None if self.finding is None else asdict(self.finding),
-            "verify": None if self.verification is None else self.verification.as_json(),
+            "verify": None
+            if self.verification is None
+            else {**self.verification, "broken": self.verification.broken},
         }
         shell.finish(folder, content, ["report.md", "safe-set.png"])
 
@@ -301,13 +326,28 @@ class _Work:
 
         parts = [f"# {self.options.model}: a certificate from its model", ""]
         for title, rows in (("What was found", self.found_rows()), ("What is allowed", self.allowed_rows())):
-            parts += [f"## {title}", "", "| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows.items()), ""]
-        parts += ["![Safe actions of one episode, and its cost](safe-set.png)", "", "## What binds in round 1", ""]
+            parts += [
+                f"## {title}",
+                "",
+                "| | |",
+                "|---|---|",
+                *(f"| {name} | {text} |" for name, text in rows.items()),
+                "",
+            ]
+        parts += [
+            "![Safe actions of one episode, and its cost](safe-set.png)",
+            "",
+            "## What binds in round 1",
+            "",
+        ]
         parts += ["```", str(self.explanation), "```", "", "## Tried to break it", "", self.attacked(), ""]
-        parts += ["```", str(self.verification or self.verified()), "```", "", "## How it was made", ""]
+        parts += ["```", self.verified(), "```", "", "## How it was made", ""]
         made = provenance(shell.typed())
         timed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
-        parts += [f"`{made['command']}`, {', '.join(f'{k} {v}' for k, v in made['versions'].items())}. {timed}.", ""]
+        parts += [
+            f"`{made['command']}`, {', '.join(f'{k} {v}' for k, v in made['versions'].items())}. {timed}.",
+            "",
+        ]
         return "\n".join(parts)
 
     def _timed(self, what: str) -> Any:

@@ -43,7 +43,10 @@ class Options:
         float, typer.Option(help="How much longer than the log the operation is that the constants are for.")
     ] = 20.0
     known: Annotated[
-        str, typer.Option(help="What needs no estimate: 'rho=1' where no gap can grow under the prior, as in a queue.")
+        str,
+        typer.Option(
+            help="What needs no estimate: 'rho=1' where no gap can grow under the prior, as in a queue."
+        ),
     ] = ""
     seed: Annotated[int, shell.seed_option("Of the sample of rows.")] = 0
     out: shell.Out = Path("out/estimate")

@@ -1,8 +1,8 @@
 """Programs that JAX has compiled are kept between runs, in a folder of the user's own.
 
-A program is machine code: who can write it can run anything as this user. So the folder is made for its owner alone, and
-one that others own or may write to is not used. Machines that share a home have different processors: each kind has a
-folder of its own.
+A program is machine code: who can write it can run anything as this user. So the folder is made for its owner alone,
+and one that others own or may write to is not used. Machines that share a home have different processors: each kind
+has a folder of its own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LEAST_SECONDS = 0.2
 def keep_programs() -> Path | None:
     """Keep what JAX compiles from now on; the folder, or None if nothing is kept.
 
-    Whoever has told JAX where to keep its programs (`JAX_COMPILATION_CACHE_DIR`) has it that way. Where the folder cannot
-    be written to, all goes on as without one. JAX is not imported.
+    Whoever has told JAX where to keep its programs (`JAX_COMPILATION_CACHE_DIR`) has it that way. Where the folder
+    cannot be written to, all goes on as without one. JAX is not imported.
     """
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return Path(os.environ["JAX_COMPILATION_CACHE_DIR"])

@@ -53,8 +53,8 @@ def estimate(
         safety: Factor on the upper limits, at least 1. For rho it is a factor on 1 / (1 - rho), the time that a gap
             lasts.
         times: How much longer than the log the operation is for which the largest slope is sought.
-        known: What needs no estimate, by name: {"rho": 1.0} where no gap can grow under the prior, as in a queue, a tank
-            or a battery whose prior never reacts to more by doing less. Taken as it is, without a safety factor.
+        known: What needs no estimate, by name: {"rho": 1.0} where no gap can grow under the prior, as in a queue, a
+            tank or a battery whose prior never reacts to more by doing less. Taken as it is, without a safety factor.
         seed: Of the sample and of the anchors.
         sample_rows: Rows that slopes are fitted to.
         block_rows: Rows that are read at a time.

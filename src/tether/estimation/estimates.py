@@ -147,7 +147,8 @@ class Estimates:
         first round. Each remedy that is named was tried on these numbers.
 
         Args:
-            contract: The promise; if None, twice the prior's cost and a tenth of the mean cost a round, which is generous.
+            contract: The promise; if None, twice the prior's cost and a tenth of the mean cost a round, which is
+            generous.
         """
         if not self.identified:
             missing = [name for name in NEEDED if not self.constants[name].identified]
@@ -159,21 +160,33 @@ class Estimates:
             return None
         rho = self.perturbation.rho
         reasons = [
-            f"useless here, because with lam = {contract.lam:g} and b = {contract.b:.3g} over {contract.horizon} rounds the "
+            f"useless here, because with lam = {contract.lam:g} and b = {contract.b:.3g} over {contract.horizon} "
+            f"rounds the "
             f"first action may deviate by {allowed:.2g}, where logged actions are {self.actions:.3g} apart"
         ]
         if rho >= 1.0:
             grown = self.perturbation.rho ** (contract.horizon - 1)
-            reasons.append(f"rho = {rho:.3g} says that a gap grows to {grown:.2g} times its size by the last round")
+            reasons.append(
+                f"rho = {rho:.3g} says that a gap grows to {grown:.2g} times its size by the last round"
+            )
         reasons.append(self._why_steep())
-        tried = {"rho": 1.0, "carried": 0.5 * self.needed("carried"), "immediate": 0.5 * self.needed("immediate")}
+        tried = {
+            "rho": 1.0,
+            "carried": 0.5 * self.needed("carried"),
+            "immediate": 0.5 * self.needed("immediate"),
+        }
         for name, value in tried.items():
             if value < self.needed(name):
                 better = replace(self, constants={**self.constants, name: _given(name, value)})
                 radius = _first_radius(contract, better.sensitivity)
                 if radius > max(1.2 * allowed, 0.25 * USEFUL * self.actions):
-                    reasons.append(f"with {name} = {value:.3g} it may be {radius:.2g} (known={{{name!r}: ...}}, if you know better)")
-        reasons.append("if you have a model, or can fit one (tether.fit_model), tether.compile needs no constants")
+                    reasons.append(
+                        f"with {name} = {value:.3g} it may be {radius:.2g} (known={{{name!r}: ...}}, if you know "
+                        f"better)"
+                    )
+        reasons.append(
+            "if you have a model, or can fit one (tether.fit_model), tether.compile needs no constants"
+        )
         return "; ".join(each for each in reasons if each)
 
     def _why_steep(self) -> str:
@@ -183,7 +196,8 @@ class Estimates:
         if slopes is None or high is None or high <= 1.0 or not np.median(slopes) <= 1.0:
             return ""
         return (
-            f"half of the local slopes are at most {np.median(slopes):.2g} and {np.mean(slopes > 1.0):.1%} above 1: kinks "
+            f"half of the local slopes are at most {np.median(slopes):.2g} and {np.mean(slopes > 1.0):.1%} above 1: "
+            f"kinks "
             "and limits (an empty queue, a full tank) look like that, and no local fit can tell them from growth"
         )
 
@@ -233,7 +247,11 @@ class Estimates:
             )
         useless = self.useless()
         return "\n".join(
-            [*lines, *(f"  warning: {text}" for text in self.warnings), *([f"  {useless}"] if useless else [])]
+            [
+                *lines,
+                *(f"  warning: {text}" for text in self.warnings),
+                *([f"  {useless}"] if useless else []),
+            ]
         )
 
 

@@ -1,10 +1,10 @@
 """Fit a `tether.Model` to a log: a form of the plant, and ranges for what the form does not explain.
 
-The next state is taken to be form(x, z, a) + w, cut to the limits at which the log shows it to rest, and the cost that of
-a form of (x, z, a, next state), plus a draw of its own unless it explains every cost. Forms are fitted by least squares to
-the first part of the log. What is left over, the residual, is what is drawn: its range is extrapolated to operation that
-is longer than the log (`tether.estimation.extremes`) and widened by a safety factor. The second part of the log, which no
-number depends on, says how often that range fails.
+The next state is taken to be form(x, z, a) + w, cut to the limits at which the log shows it to rest, and the cost
+that of a form of (x, z, a, next state), plus a draw of its own unless it explains every cost. Forms are fitted by least
+squares to the first part of the log. What is left over, the residual, is what is drawn: its range is extrapolated to
+operation that is longer than the log (`tether.estimation.extremes`) and widened by a safety factor. The second part
+of the log, which no number depends on, says how often that range fails.
 
 **Estimated, not proved.** A promise that rests on such a model holds as far as the ranges do: with the stated
 confidence, for operation like the logged one, where the residual does not depend on what an action does to the plant
@@ -44,7 +44,8 @@ class Fit:
     outside: int
     """Of these, how many had a residual outside of its range."""
     explained: tuple[float, ...]
-    """Share of the variance of each entry of the next state, and of the cost, that the forms explain in held-out rows."""
+    """Share of the variance of each entry of the next state, and of the cost, that the forms explain in held-out
+    rows."""
     widths: tuple[float, ...]
     """Of the range of each draw, as a share of the spread (highest minus lowest) of what it is added to."""
     limits: tuple[tuple[float, float], ...]
@@ -68,12 +69,15 @@ class Fit:
         wide = [i for i, width in enumerate(self.widths) if width > 0.5]
         if wide:
             return (
-                f"useless here, because draw {wide[0]} has a range of {self.widths[wide[0]]:.0%} of the spread of what it is "
-                "added to: the form explains too little; give another one (step=, cost=), or log what else the plant sees"
+                f"useless here, because draw {wide[0]} has a range of {self.widths[wide[0]]:.0%} of the spread of "
+                f"what it is "
+                "added to: the form explains too little; give another one (step=, cost=), or log what else the "
+                "plant sees"
             )
         if self.outside > 0.01 * self.checked:
             return (
-                f"useless here, because {self.outside} of {self.checked} held-out rows are outside of the ranges: the plant "
+                f"useless here, because {self.outside} of {self.checked} held-out rows are outside of the ranges: "
+                f"the plant "
                 "has changed during the log, or the form is wrong where the second part of it goes"
             )
         return None
@@ -85,11 +89,13 @@ class Fit:
     def __str__(self) -> str:
         explained = ", ".join(f"{each:.1%}" for each in self.explained)
         lines = [
-            f"estimated, not proved: fitted to {self.rows:,} rows, confidence {self.confidence:g}, safety {self.safety:g}, "
+            f"estimated, not proved: fitted to {self.rows:,} rows, confidence {self.confidence:g}, safety "
+            f"{self.safety:g}, "
             f"for operation {self.times:g} times as long",
             f"  outside of the ranges: {self.outside} of {self.checked:,} held-out rows",
             f"  explained of next state and cost: {explained}",
-            f"  ranges of the draws, as a share of what they are added to: {', '.join(f'{each:.1%}' for each in self.widths)}",
+            f"  ranges of the draws, as a share of what they are added to: "
+            f"{', '.join(f'{each:.1%}' for each in self.widths)}",
             *([f"  {self.useless}"] if self.useless else []),
         ]
         return "\n".join(lines)
@@ -136,9 +142,9 @@ def fit_model(
     """A model of the plant from its log, with ranges for what it does not explain: estimated, not proved.
 
     Args:
-        logs: As for `tether.estimate`. The rows are kept in memory. Actions must vary independently of the state (dither).
-        prior: The trusted policy, prior(x, z), written with `jax.numpy`: `tether.compile` needs it as a function.
-        action: Range of the actions.
+        logs: As for `tether.estimate`. The rows are kept in memory. Actions must vary independently of the state
+        (dither). prior: The trusted policy, prior(x, z), written with `jax.numpy`: `tether.compile` needs it as a
+        function. action: Range of the actions.
         step: step(x, z, a, theta), written with `jax.numpy` for one round: the next state without noise. By default
             affine in x, z and a.
         cost: cost(x, z, a, after, theta): the round's cost, where `after` is the next state. By default quadratic.
@@ -177,7 +183,9 @@ def fit_model(
     count = round((1.0 - held_out) * len(rows.cost))
     seen = rows.part(slice(None, count))
     limits = _limits(seen.after)
-    moved = _Form(step or _affine, step_parameters if step else np.zeros(_inputs(rows) + 1), rows.after.shape[1])
+    moved = _Form(
+        step or _affine, step_parameters if step else np.zeros(_inputs(rows) + 1), rows.after.shape[1]
+    )
     moved = moved.fitted_to(seen, limits)
     paid = _Form(cost or _quadratic, cost_parameters if cost else np.zeros(_terms(rows)), 1, sees_after=True)
     paid = paid.fitted_to(seen, None)
@@ -186,14 +194,18 @@ def fit_model(
     exact = widest[-1] <= EXACT * max(float(np.ptp(rows.cost)), 1e-300)
     ends = ends[:-1] if exact else ends
     held = residuals[:, count:][: len(ends)]
-    outside = np.any([(each < low) | (each > high) for each, (low, high) in zip(held, ends, strict=True)], axis=0)
+    outside = np.any(
+        [(each < low) | (each > high) for each, (low, high) in zip(held, ends, strict=True)], axis=0
+    )
     spreads = [*np.ptp(rows.after, axis=0), np.ptp(rows.cost)]
     fit = Fit(
         rows=count,
         checked=len(rows.cost) - count,
         outside=int(np.sum(outside)),
         explained=_explained(rows.part(slice(count, None)), moved, paid, limits),
-        widths=tuple((high - low) / max(float(s), 1e-300) for (low, high), s in zip(ends, spreads, strict=False)),
+        widths=tuple(
+            (high - low) / max(float(s), 1e-300) for (low, high), s in zip(ends, spreads, strict=False)
+        ),
         limits=tuple((float(low), float(high)) for low, high in limits.T),
         parameters=(*moved.theta.ravel().tolist(), *paid.theta.ravel().tolist()),
         confidence=confidence,
@@ -213,16 +225,18 @@ def _read(logs: Any, columns: Mapping[str, Any] | None) -> _Rows:
     for name in ("state", "action"):
         values = getattr(rows, name)
         if np.any(np.ptp(values, axis=0) <= 0.0):
-            raise ValueError(f"a column of {name} never varies: log operation in which it does, with a dither on the actions")
+            raise ValueError(
+                f"a column of {name} never varies: log operation in which it does, with a dither on the actions"
+            )
     return rows
 
 
 def _inputs(rows: _Rows) -> int:
-    return rows.state.shape[1] + rows.context.shape[1] + rows.action.shape[1]
+    return int(rows.state.shape[1] + rows.context.shape[1] + rows.action.shape[1])
 
 
 def _terms(rows: _Rows) -> int:
-    inputs = _inputs(rows) + rows.after.shape[1]
+    inputs = _inputs(rows) + int(rows.after.shape[1])
     return 1 + inputs + inputs * (inputs + 1) // 2
 
 
@@ -275,18 +289,23 @@ class _Form:
             more = (after,) if self.sees_after else ()
             return jnp.reshape(self.function(x, z, a, *more, theta), (self.outputs,))
 
-        return jax.vmap(one)(*(jnp.asarray(_narrow(each)) for each in (rows.state, rows.context, rows.action, rows.after)))
+        return jax.vmap(one)(
+            *(jnp.asarray(_narrow(each)) for each in (rows.state, rows.context, rows.action, rows.after))
+        )
 
     def fitted_to(self, rows: _Rows, limits: Floats | None) -> _Form:
         """By least squares; rows whose fitted value is near a limit at which the state rests say nothing."""
         import jax
-        from scipy.optimize import least_squares
 
         if self.theta.size == 0:
             return self
         target = rows.cost[:, None] if self.sees_after else rows.after
         shape = (len(self.theta), self.outputs) if self.function is _affine else self.theta.shape
-        theta = np.broadcast_to(self.theta.reshape(len(self.theta), -1), shape) if self.function is _affine else self.theta
+        theta = (
+            np.broadcast_to(self.theta.reshape(len(self.theta), -1), shape)
+            if self.function is _affine
+            else self.theta
+        )
         used = np.ones(len(target), dtype=bool)
         if limits is not None:
             used = np.all((target > limits[0]) & (target < limits[1]), axis=1)
@@ -294,12 +313,7 @@ class _Form:
             for _ in range(1 if limits is None or np.all(np.isinf(limits)) else 6):
                 part, goal = rows.part(used), target[used]
 
-                def left(flat: Any, part: _Rows = part, goal: Any = goal) -> Any:
-                    return (self.of(part, flat.reshape(shape)) - goal).ravel()
-
-                jacobian = jax.jit(jax.jacfwd(left))
-                found = least_squares(lambda flat: np.asarray(left(flat)), theta.ravel(), jac=lambda flat: np.asarray(jacobian(flat)))
-                theta = found.x.reshape(shape)
+                theta = self._solved(part, goal, theta)
                 if limits is None:
                     break
                 value = np.asarray(self.of(rows, theta))
@@ -309,6 +323,21 @@ class _Form:
                     break
                 used = chosen
         return _Form(self.function, self.start, self.outputs, self.sees_after, theta)
+
+    def _solved(self, rows: _Rows, goal: Floats, theta: Floats) -> Floats:
+        """The parameters of least squares, from these on."""
+        import jax
+        from scipy.optimize import least_squares
+
+        def left(flat: Any) -> Any:
+            return (self.of(rows, flat.reshape(theta.shape)) - goal).ravel()
+
+        slopes = jax.jit(jax.jacfwd(left))
+        found = least_squares(
+            lambda flat: np.asarray(left(flat)), theta.ravel(), jac=lambda flat: np.asarray(slopes(flat))
+        )
+        solved: Floats = found.x.reshape(theta.shape)
+        return solved
 
 
 def _narrow(values: Floats) -> Floats:

@@ -45,7 +45,9 @@ def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
     )
     for column, each in enumerate(pictures):
         rounds = np.arange(1, len(each.played) + 1)
-        low, high, prior, wish, played = (np.reshape(values, (len(rounds), entries)).T for values in each[1:6])
+        low, high, prior, wish, played = (
+            np.reshape(values, (len(rounds), entries)).T for values in each[1:6]
+        )
         for i in range(entries):
             axis = axes[i, column]
             axis.fill_between(
