@@ -64,9 +64,7 @@ def chain(states: int, tail: bool) -> Model:
 
 
 def measure(states: Sequence[int], horizons: Sequence[int]) -> Iterator[Growth]:
-    """Each size, with a tail and without one; a process should measure nothing else, or compiled programs are
-    shared.
-    """
+    """Each size, with a tail and without one."""
     for n in states:
         for horizon in horizons:
             for tail in (True, False):

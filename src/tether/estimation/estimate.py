@@ -29,6 +29,14 @@ SAMPLE_ROWS = 120_000
 MIN_ROWS = 1_000
 
 
+def check_claims(confidence: float, safety: float, times: float) -> None:
+    """Refuse what is no confidence, no safety factor or no length of operation."""
+    if not 0.5 < validate.number("confidence", confidence) < 1.0:
+        raise ValueError(f"confidence must be between 0.5 and 1, got {confidence!r}")
+    validate.number("safety", safety, minimum=1.0)
+    validate.number("times", times, minimum=1.0)
+
+
 def estimate(
     logs: Any,
     *,
@@ -53,8 +61,7 @@ def estimate(
         safety: Factor on the upper limits, at least 1. For rho it is a factor on 1 / (1 - rho), the time that a gap
             lasts.
         times: How much longer than the log the operation is for which the largest slope is sought.
-        known: What needs no estimate, by name: {"rho": 1.0} where no gap can grow under the prior, as in a queue, a
-            tank or a battery whose prior never reacts to more by doing less. Taken as it is, without a safety factor.
+        known: What needs no estimate, by name: {"rho": 1.0} where no gap can grow under the prior, as in a queue.
         seed: Of the sample and of the anchors.
         sample_rows: Rows that slopes are fitted to.
         block_rows: Rows that are read at a time.
@@ -79,10 +86,7 @@ def estimate(
         >>> [round(found[name].value, 2) for name in ("immediate", "carried", "rho", "L_pi")]
         [2.0, 1.0, 0.3, 0.5]
     """
-    if not 0.5 < validate.number("confidence", confidence) < 1.0:
-        raise ValueError(f"confidence must be between 0.5 and 1, got {confidence!r}")
-    validate.number("safety", safety, minimum=1.0)
-    validate.number("times", times, minimum=1.0)
+    check_claims(confidence, safety, times)
     for name, value in (known or {}).items():
         validate.choice("known", name, tuple(MEANINGS))
         validate.number(name, value, minimum=0.0)

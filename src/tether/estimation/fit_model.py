@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tether.certificates.model import EMPTY, Model, Range, Values
 from tether.core import validate
 from tether.data.logs import read_blocks
+from tether.estimation.estimate import check_claims
 from tether.estimation.extremes import fit_tail
 
 Floats = NDArray[np.float64]
@@ -142,9 +143,9 @@ def fit_model(
     """A model of the plant from its log, with ranges for what it does not explain: estimated, not proved.
 
     Args:
-        logs: As for `tether.estimate`. The rows are kept in memory. Actions must vary independently of the state
-        (dither). prior: The trusted policy, prior(x, z), written with `jax.numpy`: `tether.compile` needs it as a
-        function. action: Range of the actions.
+        logs: As for `tether.estimate`; kept in memory. Actions must vary independently of the state (dither).
+        prior: The trusted policy, prior(x, z), written with `jax.numpy`: `tether.compile` needs it as a function.
+        action: Range of the actions.
         step: step(x, z, a, theta), written with `jax.numpy` for one round: the next state without noise. By default
             affine in x, z and a.
         cost: cost(x, z, a, after, theta): the round's cost, where `after` is the next state. By default quadratic.
@@ -173,10 +174,7 @@ def fit_model(
         >>> [round(float(end), 1) for end in model.box("draws")[1]], model.fit.outside, model.fit.useless
         ([0.1], 0, None)
     """
-    if not 0.5 < validate.number("confidence", confidence) < 1.0:
-        raise ValueError(f"confidence must be between 0.5 and 1, got {confidence!r}")
-    validate.number("safety", safety, minimum=1.0)
-    validate.number("times", times, minimum=1.0)
+    check_claims(confidence, safety, times)
     if not 0.0 < validate.number("held_out", held_out) < 1.0:
         raise ValueError(f"held_out must be between 0 and 1, got {held_out!r}")
     rows = _read(logs, columns)

@@ -72,7 +72,7 @@ def structured_claims(
     return list(claims.values())
 
 
-def _gaps(system: EnvSimulator, structure: Structure) -> tuple[Any, ...]:
+def _gaps(system: EnvSimulator, structure: Structure) -> Any:
     """The gaps between a state in the middle of the region and itself."""
     values, draw = (0.5 * (each.low + each.high) for each in (system.states, system.draws))
     seen = structure.read(system.observation(system.start(values), draw))
