@@ -55,7 +55,6 @@ def reached(model: Any, opened: Any, action: Any) -> dict[str, Any]:
     import jax.numpy as jnp
 
     from tether.certificates.intervals import Interval
-    from tether.certificates.programs import Program, enclose
 
     n, nz, _, p = model.sizes
     x, z = (np.asarray(each) for each in opened.seen)
@@ -81,14 +80,13 @@ def reached(model: Any, opened: Any, action: Any) -> dict[str, Any]:
 
     def look() -> Any:
         over = Interval(jnp.concatenate([draws[0], low]), jnp.concatenate([draws[1], high]))
-        after, _ = enclose(Program(moved, p + n, jnp.float64), over)
+        after, _ = looked_at(moved, over)
         own, gap, prior = (Interval(after.low[i : i + n], after.high[i : i + n]) for i in (0, n, 2 * n))
         both = jnp.minimum(own.low, prior.low), jnp.maximum(own.high, prior.high)
         context = model.box("context")
         region = Interval(*(jnp.concatenate([both[i], context[i], draws[i]]) for i in (0, 1)))
-        slope = Program(paid, n + nz + p, jnp.float64).enclosed(region, True).slope
-        steep = jnp.zeros(n) if slope is None else jnp.maximum(abs(slope.low), abs(slope.high))[:n, 0]
-        return own, gap, steep
+        _, steep = looked_at(paid, region)
+        return own, gap, steep[:n, 0]
 
     with jax.enable_x64(True):
         own, gap, steep = (jax.tree.map(np.asarray, each) for each in jax.jit(look)())
@@ -107,9 +105,8 @@ def leaves(model: Any, parts: dict[str, Any], rounds: int) -> str:
     import jax.numpy as jnp
 
     from tether.certificates.intervals import Interval
-    from tether.certificates.programs import Program, enclose
 
-    n, nz, _, p = model.sizes
+    n, nz, _, _ = model.sizes
     low, high = model.box("state")
     slack = 1e-6 * (high - low)
     context, draws = model.box("context"), model.box("draws")
@@ -128,7 +125,7 @@ def leaves(model: Any, parts: dict[str, Any], rounds: int) -> str:
         over = Interval(
             jnp.concatenate([least, context[0], draws[0]]), jnp.concatenate([most, context[1], draws[1]])
         )
-        return enclose(Program(moved, n + nz + p, jnp.float64), over)[0]
+        return looked_at(moved, over)[0]
 
     least, most = (np.array(parts[f"own next state, {end}"]) for end in ("from", "to"))
     with jax.enable_x64(True):
@@ -145,3 +142,15 @@ def leaves(model: Any, parts: dict[str, Any], rounds: int) -> str:
             if ahead < rounds:
                 least, most = (np.asarray(end) for end in after(least, most))
     return ""
+
+
+def looked_at(function: Any, box: Any) -> tuple[Any, Any]:
+    """(range [m], size of the slopes [d, m]) of a function of [d] over a box, in one piece."""
+    import jax.numpy as jnp
+
+    from tether.certificates.programs import Program, enclose
+
+    found, inside = enclose(Program(function, box.low.shape[0], jnp.float64), box)
+    if inside.slope is None:
+        return found, jnp.zeros((box.low.shape[0], found.low.shape[0]))
+    return found, jnp.maximum(abs(inside.slope.low), abs(inside.slope.high))

@@ -11,11 +11,11 @@ import numpy as np
 
 from tether.certificates.cells import cut
 from tether.certificates.explain import finite
+from tether.certificates.explain_model import looked_at
 from tether.certificates.intervals import Interval
 from tether.certificates.model import Model, Range
-from tether.certificates.programs import Program
 
-PIECES = 2048
+PIECES = 512
 """Of the ranges of a model, over which slopes are taken."""
 
 
@@ -97,7 +97,7 @@ def least_cost(model: Model, action: Range | None = None) -> float:
 
 def _gains(model: Model, action: Range | None) -> tuple[float, Any, Any]:
     """(least cost, [m] slopes of the cost in the action, [m, n] of the next state)."""
-    n, nz, m, p = model.sizes
+    n, nz, m, _ = model.sizes
     parts = [model.box("state"), model.box("context"), model.box("action"), model.box("draws")]
     if action is not None:
         parts[2] = tuple(np.broadcast_to(np.asarray(end, dtype=float), (m,)) for end in action)  # type: ignore[assignment]
@@ -115,25 +115,14 @@ def _gains(model: Model, action: Range | None) -> tuple[float, Any, Any]:
 
     @jax.jit
     def survey(pieces: Interval) -> Any:
-        program = Program(played, n + nz + m + p, jnp.float64)
-
-        def of_piece(piece: Interval) -> Any:
-            inside = program.enclosed(piece, True)
-            size = jnp.zeros((len(low), 1 + n)) if inside.slope is None else _size(inside.slope)
-            return inside.range.low[0], size
-
-        least, sizes = jax.vmap(of_piece)(pieces)
-        return jnp.min(least), jnp.max(sizes, axis=0)
+        found, sizes = jax.vmap(lambda piece: looked_at(played, piece))(pieces)
+        return jnp.min(found.low[:, 0]), jnp.max(sizes, axis=0)
 
     pieces = cut(low, high, PIECES, np.ones(len(low)))
     with jax.enable_x64(True):
         least, sizes = survey(Interval(jnp.asarray(pieces.low), jnp.asarray(pieces.high)))
     steep = np.asarray(sizes)[n + nz : n + nz + m]
     return max(float(least), 0.0) if np.isfinite(least) else 0.0, steep[:, 0], steep[:, 1:]
-
-
-def _size(slope: Any) -> Any:
-    return jnp.maximum(abs(slope.low), abs(slope.high))
 
 
 def _rows(matrix: Any) -> tuple[tuple[float, ...], ...]:

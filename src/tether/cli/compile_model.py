@@ -385,5 +385,6 @@ def _short(values: Any) -> str:
     array = np.asarray(values, dtype=float)
     if array.ndim == 2:
         return "; ".join(_short(row) for row in array)
-    numbers = [f"{each:.3g}" for each in array.ravel()]
+    # What is 0 up to the outward rounding of an interval is 0.
+    numbers = [f"{each if abs(each) > 1e-300 else 0.0:.3g}" for each in array.ravel()]
     return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"
