@@ -26,11 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.assure.attack import Hostile, hostile_episodes, plants
 from tether.certificates.structure import Round
 from tether.core.contract import Contract
 from tether.core.ops import FLOAT64, jax_ops
 from tether.data.episodes import Episodes
 from tether.systems.base import Env
+from tether.systems.system import System
 
 ROUND_OFF = 1e-9
 """Differences below this share of the numbers that are compared are ties."""
@@ -52,10 +54,42 @@ class Inclusion:
     slack: float
     """Smallest distance of the truth from the bound, as a share of it; infinite where it never counted."""
 
+    def together(self, other: Inclusion | None) -> Inclusion:
+        """With what was found in other episodes."""
+        if other is None:
+            return self
+        return Inclusion(
+            self.bound,
+            self.compared + other.compared,
+            self.broken + other.broken,
+            min(self.slack, other.slack),
+        )
+
     @property
     def sharp(self) -> bool:
         """Whether the bound drawn in by `LOOSEN` would be refuted."""
         return self.slack < LOOSEN
+
+
+def hostile_inclusions(
+    system: System, certificate: Any, episodes: int, seed: int = 0
+) -> dict[str, Inclusion]:
+    """Compare every bound, with each backup, in so many episodes of hostile draws and actions.
+
+    Args:
+        system: Whose standard plant is played.
+        certificate: See `inclusions`.
+        episodes: How many are played with each backup.
+        seed: Of what is drawn.
+    """
+    env = plants(system)["standard"]
+    found: dict[str, Inclusion] = {}
+    for plan in range(1 + len(certificate.system.backups)):
+        rng = np.random.default_rng([seed, plan])
+        drawn = hostile_episodes(system, env, episodes, rng, certificate.contract.horizon)
+        for name, each in inclusions(env, certificate, drawn, Hostile(env), plan).items():
+            found[name] = each.together(found.get(name))
+    return found
 
 
 def inclusions(
@@ -77,22 +111,22 @@ def inclusions(
         drawn = {name: jnp.asarray(episodes[name]) for name in env.drawn_names}
         found = jax.tree.map(np.asarray, jax.jit(jax.vmap(look.episode))(drawn))
     name = ("prior", *certificate.system.backups)[plan]
-    now, later, floor, ceiling = (found[each] for each in ("now", "later", "floor", "ceiling"))
-    width = found["width"]
+    least, width = certificate.contract.cost_floor * (1.0 + 1e-6), found["width"]
     results = [
-        _inclusion(f"now ({name})", *now, now[0] > 0.0),
-        _inclusion(f"later ({name})", *later, later[0] > 0.0),
-        _inclusion("floor", *floor, -floor[0] > certificate.contract.cost_floor * (1.0 + 1e-6)),
-        _inclusion("ceiling", *ceiling, ceiling[0] > certificate.contract.cost_floor * (1.0 + 1e-6)),
-        _inclusion("box", found["inside"], 0.0 * width, width > NARROW * look.spans, width),
+        _inclusion(f"now ({name})", found["now"], lambda bound: bound > 0.0),
+        _inclusion(f"later ({name})", found["later"], lambda bound: bound > 0.0),
+        _inclusion("floor", found["floor"], lambda bound: -bound > least),
+        _inclusion("ceiling", found["ceiling"], lambda bound: bound > least),
+        _inclusion("box", (found["inside"], 0.0 * width), lambda _: width > NARROW * look.spans, width),
         Inclusion("possible", found["possible"].size, int(np.sum(~found["possible"])), math.inf),
     ]
     return {each.bound: each for each in results}
 
 
-def _inclusion(name: str, bound: Any, truth: Any, counts: Any, size: Any = None) -> Inclusion:
-    """Of upper bounds and what they bound, NaN where there is nothing to compare; `counts`: where slack is measured."""
-    said = np.isfinite(bound) & np.isfinite(truth)
+def _inclusion(name: str, sides: Any, counted: Callable[[Any], Any], size: Any = None) -> Inclusion:
+    """Of upper bounds and what they bound, NaN where nothing is compared; `counted`: where slack is measured."""
+    bound, truth = sides
+    said, counts = np.isfinite(bound) & np.isfinite(truth), counted(bound)
     size = np.abs(bound) if size is None else size
     left = np.where(said, bound - truth, np.inf)
     off = ROUND_OFF * (1.0 + np.where(said, np.abs(bound) + np.abs(truth), 0.0))
