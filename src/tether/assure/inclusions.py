@@ -191,14 +191,15 @@ class _Look:
             return (own, prior, paid), (bound, paid)
 
         _, later = jax.lax.scan(follow, (after, prior_after, paid), jnp.arange(1, max(2, horizon)))
+        box = getattr(told.prior, "state", told)  # the prior's state, in either form of what is refined
         where = jnp.reshape(jnp.asarray(said_by.read(self.env.observation(prior, draw))[0]), (-1,))
         return (after, prior_after, gaps), {
             "now": (totals[0], paid),
             "later": later,
             "floor": (-floor, -prior_cost),
             "ceiling": (said.ceiling, cost),
-            "inside": jnp.minimum(where - told.low, told.high - where),
-            "width": told.high - told.low,
+            "inside": jnp.minimum(where - box.low, box.high - where),
+            "width": box.high - box.low,
             "possible": told.possible,
         }
 
