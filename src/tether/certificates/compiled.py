@@ -101,7 +101,7 @@ class Compiled(Structured):
     def restored_step(self, entries: Any) -> Any:
         """What closing an open round needs, saved as plain numbers and lists, checked."""
         gaps = self.start(NUMPY, 0.0).gaps
-        return _rebuilt("step", (gaps.own, gaps.prior, gaps.radius, gaps.rounds), entries)
+        return _rebuilt("step", (gaps.sides, gaps.radius, gaps.rounds), entries)
 
     @cached_property
     def _digest(self) -> str:

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tether.certificates.functions import in_two_precisions
+
 Values: TypeAlias = Any
 """A number or [n], as the ranges say."""
 Range: TypeAlias = tuple[Any, Any]
@@ -74,6 +76,8 @@ class Model:
         for name in ("step", "cost", "prior"):
             if not callable(getattr(self, name)):
                 raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+        for name in ("step", "cost", "prior", "reward", "play"):
+            object.__setattr__(self, name, in_two_precisions(getattr(self, name)))
         for name in ("state", "context", "draws", "action"):
             low, high = _ends(name, getattr(self, name))
             if np.any(~(low <= high)) or (
@@ -87,6 +91,8 @@ class Model:
                 raise TypeError(
                     f"backups must map names other than 'prior' to functions, got {name!r}: {backup!r}"
                 )
+        backups = {name: in_two_precisions(each) for name, each in self.backups.items()}
+        object.__setattr__(self, "backups", backups)
         if self.band is not None:
             low, high = _ends("band", self.band)
             shape = _ends("context", self.context)[0].shape
@@ -187,11 +193,12 @@ class Model:
             raise ValueError(
                 f"A must be [n, n], B [n, m] and K [m, n], got {a_matrix.shape}, {b_matrix.shape}, {gain.shape}"
             )
+        effect = None if E is None else np.asarray(E, dtype=float)
         low, high = _ends("action", action)
 
         def step(x: Values, z: Values, a: Values, w: Values) -> Values:
             moved = a_matrix @ x + b_matrix @ a + w
-            return moved if E is None else moved + np.asarray(E, dtype=float) @ z
+            return moved if effect is None else moved + effect @ z
 
         def prior(x: Values, _z: Values) -> Values:
             import jax.numpy as jnp

@@ -235,11 +235,12 @@ class Structured:
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
             traced, now, start, wish = inputs
             here = traced._replace(epsilon=opened.epsilon)  # a plain number, not one that is traced
-            bounds = self._all(now, _on_the_way(start, wish, share, one), plans, one)
+            with self.system.searching():
+                bounds = self._all(now, _on_the_way(start, wish, share, one), plans, one)
             return self._least([self._excess(here, each, one) for each in bounds], one)
 
         inputs = (opened, now, start, wish)
-        share = largest_share(excess, inputs, self._farthest(start, wish, one), one)
+        share = largest_share(excess, inputs, self._farthest(start, wish, one), one, self.system.turns)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
         entries = _either(breached, now.prior, _on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)

@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 from tether.certificates.cells import cut, over_cells
 from tether.certificates.intervals import Array, Interval
 from tether.certificates.model import Model
-from tether.certificates.programs import Program, enclose
+from tether.certificates.programs import Program, dense, enclose
 
 Floats = NDArray[np.float64]
 SEARCHED = 4096
 """Pieces of the ranges over which a contraction is looked for."""
 EDGE = 1e-6
 """The range of states is taken for this part of its width wider, so that round-off never leaves it."""
+
+
+ONE_BY_ONE = 4
+"""So many entries of a state, context or draw are inputs of their own; more are one group."""
 
 
 def widened(model: Model) -> tuple[Floats, Floats]:
@@ -57,8 +61,13 @@ class Survey(NamedTuple):
     """Whether the range of states is mapped into itself."""
 
 
-def survey_of(model: Model, closed_loop: Callable[[Array, Array, Array], Array]) -> Survey:
-    """Slopes and ranges of (cost, next state) under the prior, a function of state, context and draw."""
+def groups_of(*sizes: int) -> tuple[int, ...]:
+    """Groups of inputs for `Program`: few numbers one by one, many as one group."""
+    return tuple(each for size in sizes for each in ((1,) * size if size <= ONE_BY_ONE else (size,)))
+
+
+def survey_of(model: Model, closed_loop: Callable[[Array, Array, Array], list[Array]]) -> Survey:
+    """Slopes and ranges of cost [1] and next state [n] under the prior, functions of state, context and draw."""
     n, nz, _, p = model.sizes
     state = widened(model)
     low, high = (
@@ -68,14 +77,17 @@ def survey_of(model: Model, closed_loop: Callable[[Array, Array, Array], Array])
 
     @jax.jit
     def survey(pieces: Interval) -> Any:
-        program = Program(lambda u: closed_loop(u[:n], u[n : n + nz], u[n + nz :]), n + nz + p, jnp.float64)
+        program = Program(
+            lambda u: jnp.concatenate(closed_loop(u[:n], u[n : n + nz], u[n + nz :])),
+            groups_of(n, nz, p),
+            jnp.float64,
+        )
 
         def of_piece(piece: Interval) -> Any:
             found, inside = enclose(program, piece)
-            if inside.slope is None or inside.middle is None:
-                return found, jnp.zeros((n + nz + p, 1 + n)), found.high[0]
-            sizes = jnp.maximum(abs(inside.slope.low), abs(inside.slope.high))
-            return found, sizes, inside.middle.high[0]
+            slope = dense(inside, program.sizes)
+            sizes = jnp.maximum(abs(slope.low), abs(slope.high))
+            return found, sizes, (inside.middle or found).high[0]
 
         found, sizes, costs = jax.vmap(of_piece)(pieces)
         return over_cells(found), jnp.max(sizes, axis=0), jnp.min(costs)

@@ -267,6 +267,7 @@ def from_model(
     made.floor = validate.number("cost_floor", cost_floor, minimum=0.0)
     if model.band is not None:
         parts.setdefault("traps", _into_band)
+    parts.setdefault("observation_bounds", _state_bounds)
     usual = _Uniform(
         model, validate.count("horizon", horizon), profile, validate.number("noise", noise, minimum=0.0)
     )
@@ -343,6 +344,13 @@ def _into_band(env: Any, series: dict[str, Any], rng: np.random.Generator) -> No
     least, most = (_of_rounds(end, values.shape[1]) for end in model.band)
     width = np.where(np.asarray(high) > low, np.asarray(high) - low, 1.0)
     series["context"] = np.clip(least + (values - low) / width * (most - least), least, most)
+
+
+def _state_bounds(env: Any, _action_high: Any) -> dict[str, tuple[float, float]]:
+    """The range of each entry of the state, for Gymnasium."""
+    model = env.model()
+    low, high = model.box("state")
+    return {name: (float(low[i]), float(high[i])) for i, name in enumerate(_names("state", model.shapes[0]))}
 
 
 def _names(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
