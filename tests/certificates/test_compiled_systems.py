@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import tether
 from tether.assure.attack import Hostile, hostile_episodes, plants
 from tether.assure.inclusions import Inclusion, hostile_inclusions
-from tether.certificates.compiled import Unfinished
 from tether.systems import registry
 from tether.systems.certified import certificate_of
 
@@ -26,9 +24,7 @@ def plant(request, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     system = registry.find(f"examples.models.{request.param}:system")
     env = system.env()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Unfinished)
-        return system, certificate_of("compiled", env, env.contract(0.2, 0.05, HORIZON))
+    return system, certificate_of("compiled", env, env.contract(0.2, 0.05, HORIZON))
 
 
 @pytest.mark.slow

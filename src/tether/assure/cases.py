@@ -19,7 +19,6 @@ from tether.core.ops import NUMPY, Number
 from tether.simulate.eager import eager
 
 if TYPE_CHECKING:
-    from tether.certificates.structured import Structured
     from tether.systems.base import Env
 
 ROUND_OFF = 1e-11
@@ -51,8 +50,7 @@ class Case:
     prior: Numbers
     """State of the plant that the prior has had from the start."""
     gaps: list[Any]
-    """What the structure was told, as its `refine` gives it; of a box that holds the prior's state, what `bounding`
-    gives."""
+    """What the structure was told, as its `refine` gives it."""
     action: Action
     """What is played in round h, a number or a list."""
     prior_action: Action
@@ -70,11 +68,7 @@ class Case:
         return not self.amount <= self.round_off
 
     def replay(self, env: Env, structure: Structure) -> Case:
-        """The same case played again by NumPy, one round after the other.
-
-        A structure that carries a box is told where the prior is, the least that it may be told: its bounds can then be
-        true where those of the wider box were not.
-        """
+        """The same case played again by NumPy, one round after the other."""
         kind = type(env.initial())
         own, prior = (kind(**_arrays(each)) for each in (self.own, self.prior))
         plant = Plant(
@@ -84,16 +78,10 @@ class Case:
             end_of(self.low, -math.inf),
             end_of(self.high, math.inf),
         )
-        gaps: Any = tuple(_array(each) for each in self.gaps)
-        if structure.kind == "compiled":
-            seen, prior_seen = (
-                structure.read(plant.look(each, _arrays(self.draws[0]))[0]) for each in (own, prior)
-            )
-            gaps = structure.gaps_between(seen, prior_seen, NUMPY)
         situation = Situation(
             own,
             prior,
-            gaps,
+            tuple(_array(each) for each in self.gaps),
             [_arrays(each) for each in self.draws],
             _array(self.action),
             self.lam,
@@ -245,16 +233,6 @@ class Falsified(Mapping[str, float]):
         return "\n".join([*lines, *(str(self.cases[bound]) for bound in self.broken)])
 
 
-def _certificate(contract: Contract, structure: Structure) -> Structured:
-    from tether.certificates.structured import Structured
-
-    if structure.kind != "compiled":
-        return Structured(contract, structure)
-    from tether.certificates.compiled import Compiled
-
-    return Compiled(contract, structure)
-
-
 def play_guarded(
     env: Env,
     structure: Structure,
@@ -267,11 +245,12 @@ def play_guarded(
 
     `propose(h, wish)` is what is proposed in round h, counted from 0, where the prior would play `wish`; or None.
     """
+    from tether.certificates.structured import Structured
     from tether.core.guard import AssumptionBreach, Guard
 
     low, high = end_of(ends[0], -math.inf), end_of(ends[1], math.inf)
     # The plant computes in float64, so every digit counts.
-    guard = Guard(_certificate(contract, structure), env.prior, low, high, env.norm, resolution=0.0)
+    guard = Guard(Structured(contract, structure), env.prior, low, high, env.norm, resolution=0.0)
     series = {name: [_array(each[name]) for each in draws] for name in env.drawn_names}
     proposals: list[Any] = []
 

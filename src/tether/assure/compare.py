@@ -149,7 +149,7 @@ def _follow(
             now = round_of(structure, plant, observation, wish, gaps, lam)
         if n == 1:
             there = structure.gaps_between(now.seen, structure.read(plant.look(prior, draw)[0]), ops)
-            for actual, known in zip(bounding(there), bounding(gaps), strict=True):
+            for actual, known in zip(there, gaps, strict=True):
                 over = _one_a_case(_over(actual, known, -HUGE, ops), costs, ops)
                 gaps_over.append(ops.where(left, over, -HUGE))
         if plan:
@@ -166,11 +166,6 @@ def _follow(
         until = ops.where(over > worst, 1.0 * n, until)
         worst = ops.maximum(worst, over)
     return gaps_over, worst, until, costs
-
-
-def bounding(gaps: Any) -> Any:
-    """Gaps as numbers that bound those that there are; both ends, of a box that holds the prior's state."""
-    return (gaps.high, -gaps.low) if hasattr(gaps, "high") and hasattr(gaps, "low") else gaps
 
 
 def round_of(

@@ -17,17 +17,7 @@ import numpy as np
 
 from tether.assure.breeding import Array, Breeder, Range, Trials, scripted
 from tether.assure.cases import ROUND_OFF, Case, Falsified, GuardedCase, plain, plain_end, play_guarded
-from tether.assure.compare import (
-    Compared,
-    Draw,
-    Plant,
-    PlantState,
-    Situation,
-    bounding,
-    compare,
-    entries_of,
-    round_of,
-)
+from tether.assure.compare import Compared, Draw, Plant, PlantState, Situation, compare, entries_of, round_of
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import validate
 from tether.core.certificate import Action, Observation
@@ -242,7 +232,7 @@ class _Search:
             plan=plan,
             own=_entry(own._asdict(), i),
             prior=_entry(prior._asdict(), i),
-            gaps=[plain(each[i]) for each in bounding(gaps)],
+            gaps=[plain(each[i]) for each in gaps],
             action=plain(action[i]),
             prior_action=plain(wish[i]),
             draws=[_entry(drawn, i) for drawn in draws[: int(remaining[i])]],
@@ -368,8 +358,7 @@ def _true(there: Any, gaps: Numbers, seen: Any) -> Array:
         most: Array = np.max(values.reshape(count, -1), axis=1)
         return most
 
-    pairs = zip(bounding(there), bounding(gaps), strict=True)
-    over = np.max([largest(actual - known) for actual, known in pairs], axis=0)
+    over = np.max([largest(actual - known) for actual, known in zip(there, gaps, strict=True)], axis=0)
     size = 1.0 + np.sum([largest(np.abs(each)) for each in seen], axis=0)
     true: Array = ~(over > ROUND_OFF * size)
     return true

@@ -31,7 +31,6 @@ from tether.certificates.primitives import Enclosed
 from tether.certificates.programs import Program
 from tether.core.ops import Number
 
-
 Groups: TypeAlias = tuple[Any, ...]
 """By group of inputs, as `Program` has them; () for one on which nothing depends."""
 
@@ -108,9 +107,7 @@ def enclosed_side(program: Program, box: Interval) -> Side:
 
 
 def _cells(found: Enclosed, groups: int) -> Cells:
-    slopes = tuple(
-        type(each)(*each) if (each := found.slopes.get(group)) else () for group in range(groups)
-    )
+    slopes = tuple(type(each)(*each) if (each := found.slopes.get(group)) else () for group in range(groups))
     middle = found.range if found.middle is None else found.middle
     return Cells(Interval(*middle), slopes, Interval(*found.range))
 

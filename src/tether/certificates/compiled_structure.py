@@ -71,7 +71,15 @@ from tether.certificates.intervals import Array, Interval, add, hull, meet, radi
 from tether.certificates.model import Model
 from tether.certificates.programs import LOWER, UPPER, Program, enclose, places_of
 from tether.certificates.structure import Bounds, Round, Structure
-from tether.certificates.survey import EDGE, Contraction, Survey, contraction_of, groups_of, survey_of, widened
+from tether.certificates.survey import (
+    EDGE,
+    Contraction,
+    Survey,
+    contraction_of,
+    groups_of,
+    survey_of,
+    widened,
+)
 from tether.core import validate
 from tether.core.certificate import Action, Observation
 from tether.core.ops import Flag, Number, Ops
@@ -210,7 +218,9 @@ class CompiledStructure(Structure):
         like = jnp.asarray(zero)
         n, nz, m, _ = self.model.sizes
         x, z, a = (jnp.zeros(size, like.dtype) for size in (n, nz, m))
-        empty = jax.eval_shape(lambda x, z, a: self._both(x, z, a, self._surroundings(Interval(x, x), z)), x, z, a)
+        empty = jax.eval_shape(
+            lambda x, z, a: self._both(x, z, a, self._surroundings(Interval(x, x), z)), x, z, a
+        )
         empty = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype) + like, empty)
         return Gaps(empty, jnp.zeros(n, like.dtype) + like, like, like)
 
@@ -340,9 +350,7 @@ class CompiledStructure(Structure):
         """
         n, _, m, p = self.model.sizes
         own = Program(lambda w: self._played(x, z, a, w), groups_of(p), x.dtype)
-        way = Program(
-            lambda u: self._played(u[:n], z, u[n : n + m], u[n + m :]), groups_of(n, m, p), x.dtype
-        )
+        way = Program(lambda u: self._played(u[:n], z, u[n : n + m], u[n + m :]), groups_of(n, m, p), x.dtype)
         here = Interval(x, x), Interval(a, a)
         there = prior.state, prior.action
         both = join(*(hull(*each) for each in zip(here, there, strict=True)))
@@ -432,7 +440,9 @@ class CompiledStructure(Structure):
             there = program.enclosed(Interval(centre, centre), False)[1].range
             own = meet(add(there, moved_by(either.slopes, program.split(radius_of(box)))), either.range)
             gap = moved_by(either.slopes[:states], apart)
-            excess = moved_by(cost.slopes[:states], apart).high[0] - lam * jnp.maximum(cost.range.low[0], floor)
+            excess = moved_by(cost.slopes[:states], apart).high[0] - lam * jnp.maximum(
+                cost.range.low[0], floor
+            )
             return own, gap, either.range, excess
 
         *found, excess = jax.vmap(of_cell)(self._cells(self.precision.later_cells, dtype))
@@ -492,5 +502,7 @@ class CompiledStructure(Structure):
         draws, possible = jax.vmap(solved, in_axes=(0, 0, None))(tuple(own), away, seen)
         for cells, observed in zip(own, seen, strict=True):
             # What is not a number rules nothing out.
-            possible &= ~jnp.any((cells.range.low > observed.high) | (cells.range.high < observed.low), axis=1)
+            possible &= ~jnp.any(
+                (cells.range.low > observed.high) | (cells.range.high < observed.low), axis=1
+            )
         return draws, possible

@@ -58,7 +58,7 @@ def reached(model: Any, opened: Any, action: Any) -> dict[str, Any]:
 
     n, nz, _, p = model.sizes
     x, z = (np.asarray(each) for each in opened.seen)
-    low, high = (np.asarray(getattr(opened.gaps, end, x)) for end in ("low", "high"))
+    low, high = (np.asarray(end) for end in opened.gaps.prior.state[:2])
     draws = model.box("draws")
 
     def functions(of: Any) -> Any:
@@ -148,9 +148,9 @@ def looked_at(function: Any, box: Any) -> tuple[Any, Any]:
     """(range [m], size of the slopes [d, m]) of a function of [d] over a box, in one piece."""
     import jax.numpy as jnp
 
-    from tether.certificates.programs import Program, enclose
+    from tether.certificates.programs import Program, dense, enclose
 
-    found, inside = enclose(Program(function, box.low.shape[0], jnp.float64), box)
-    if inside.slope is None:
-        return found, jnp.zeros((box.low.shape[0], found.low.shape[0]))
-    return found, jnp.maximum(abs(inside.slope.low), abs(inside.slope.high))
+    program = Program(function, box.low.shape[0], jnp.float64)
+    found, inside = enclose(program, box)
+    slope = dense(inside, program.sizes)
+    return found, jnp.maximum(abs(slope.low), abs(slope.high))

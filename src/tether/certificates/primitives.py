@@ -140,9 +140,7 @@ def _lifted(name: str, value: Enclosed, shape: tuple[int, ...]) -> Enclosed:
     """A single number among arrays as an array, so that its slopes [g] are not taken for those of its entries."""
     if value.range.low.shape == shape or (not value.slopes and name not in CHOICES):
         return value
-    return moved(
-        partial(jnp.broadcast_to, shape=shape), value, lambda each: np.broadcast_to(each, shape)
-    )
+    return moved(partial(jnp.broadcast_to, shape=shape), value, lambda each: np.broadcast_to(each, shape))
 
 
 def place(equation: Any) -> str:
@@ -190,7 +188,8 @@ def _numpy_move(name: str, options: Mapping[str, Any]) -> NumpyMove | None:
     if name == "slice":
         strides = options["strides"] or (1,) * len(options["start_indices"])
         places = tuple(
-            slice(*ends) for ends in zip(options["start_indices"], options["limit_indices"], strides, strict=True)
+            slice(*ends)
+            for ends in zip(options["start_indices"], options["limit_indices"], strides, strict=True)
         )
         return lambda each: each[places]
     return None
@@ -384,9 +383,12 @@ def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
     found = _either(sure, never, if_true.range, if_false.range)
     # The condition is made of inputs, too: a jump counts for them as well.
     of_condition = {
-        group: exact(np.zeros(np.shape(slope.low), slope.low.dtype)) for group, slope in condition.slopes.items()
+        group: exact(np.zeros(np.shape(slope.low), slope.low.dtype))
+        for group, slope in condition.slopes.items()
     }
-    slopes = _either_slopes(sure, never, {**of_condition, **if_true.slopes}, {**of_condition, **if_false.slopes})
+    slopes = _either_slopes(
+        sure, never, {**of_condition, **if_true.slopes}, {**of_condition, **if_false.slopes}
+    )
     decided = jnp.logical_or(sure, never)
     jumps = {
         group: Unbounded(jnp.where(decided, slope.low, -jnp.inf), jnp.where(decided, slope.high, jnp.inf))

@@ -16,7 +16,7 @@ from tether.systems import registry
 
 if TYPE_CHECKING:
     from tether.assure.attack import Finding
-    from tether.assure.cases import Falsified
+    from tether.assure.inclusions import Inclusion
     from tether.assure.safe_sets import SafeSets
     from tether.certificates.explain import Explanation
     from tether.certificates.found import Found
@@ -61,9 +61,10 @@ class Options:
         ),
     ] = None
     episodes: Annotated[int, typer.Option(help="Hostile episodes; 0 to attack nothing.", min=0)] = 10_000
-    samples: Annotated[
-        int, typer.Option(help="Cases in which every bound is compared with what happens; 0 for none.", min=0)
-    ] = 1024
+    compared: Annotated[
+        int,
+        typer.Option(help="Episodes in which every bound is compared with what happens; 0 for none.", min=0),
+    ] = 200
     explain: Annotated[
         bool, typer.Option(help="Try what would enlarge the safe set; each change is compiled anew.")
     ] = False
@@ -151,7 +152,7 @@ class _Work:
         self.contract = replace(self.env.contract(options.lam, options.b, options.horizon), cost_floor=floor)
         self.seconds: dict[str, float] = {}
         self.finding: Finding | None = None
-        self.verification: Falsified | None = None
+        self.inclusions: dict[str, Inclusion] = {}
 
     def compile(self) -> None:
         """The certificate, and what was found out about the model."""
@@ -213,19 +214,13 @@ class _Work:
 
     def verify(self) -> None:
         """Episodes in which every bound is compared with what happens."""
-        from tether.assure.falsify import falsify
+        from tether.assure.inclusions import hostile_inclusions
 
-        count = self.options.samples
-        if not count:
+        if not self.options.compared:
             return
-        with shell.waiting("looking for a bound that is false"), self._timed("verify"):
-            self.verification = falsify(
-                self.env,
-                self.certificate.system,
-                contract=self.contract,
-                count=count,
-                guarded=2,
-                seed=self.options.seed,
+        with shell.waiting("comparing every bound with what happens"), self._timed("verify"):
+            self.inclusions = hostile_inclusions(
+                self.system, self.certificate, self.options.compared, self.options.seed
             )
         shell.console.print(self.verified(), highlight=False, soft_wrap=True)
 
@@ -233,7 +228,7 @@ class _Work:
     def failed(self) -> bool:
         """Whether the promise was broken, the guard gave a false alarm, or a bound is false."""
         attacked = self.finding is not None and bool(self.finding.violations or self.finding.breaches)
-        return attacked or (self.verification is not None and not self.verification.holds)
+        return attacked or any(each.broken for each in self.inclusions.values())
 
     def found_rows(self) -> dict[str, str]:
         """Of the first table."""
@@ -293,12 +288,19 @@ class _Work:
         )
 
     def verified(self) -> str:
-        """The verdict of the search."""
-        found = self.verification
-        return "Not verified." if found is None else f"Verify: {found}"
+        """What the comparison came to."""
+        if not self.inclusions:
+            return "No bound was compared with what happens."
+        lines = ["Verify: every bound beside what happens in hostile episodes."]
+        for each in self.inclusions.values():
+            verdict = "true" if not each.broken else f"FALSE {each.broken} times"
+            near = f", the truth comes within {each.slack:.1%} of it" if np.isfinite(each.slack) else ""
+            lines.append(f"  {each.bound:<16} {verdict} in {each.compared} comparisons{near}")
+        return "\n".join(lines)
 
     def write(self, folder: Path) -> None:
         """The report, its picture and results.json."""
+        from tether.certificates.explain import finite
         from tether.core.files import complete_file
 
         title = f"{self.options.model}, lam = {self.contract.lam:g}, b = {self.contract.b:g}: one episode"
@@ -314,9 +316,7 @@ class _Work:
             "safe_high": self.sets.high,
             "seconds": self.seconds,
             "attack": None if self.finding is None else asdict(self.finding),
-            "verify": None
-            if self.verification is None
-            else {**self.verification, "broken": self.verification.broken},
+            "verify": {name: finite(asdict(each)) for name, each in self.inclusions.items()},
         }
         shell.finish(folder, content, ["report.md", "safe-set.png"])
 

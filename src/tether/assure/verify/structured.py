@@ -25,7 +25,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from tether.assure.compare import Plant, Situation, bound_names, bounding, compare
+from tether.assure.compare import Plant, Situation, bound_names, compare
 from tether.assure.verify.box import Range, box
 from tether.assure.verify.claims import Claim, Point, Sides, both_states, first_state
 from tether.assure.verify.simulators import EnvSimulator
@@ -72,11 +72,11 @@ def structured_claims(
     return list(claims.values())
 
 
-def _gaps(system: EnvSimulator, structure: Structure) -> Any:
+def _gaps(system: EnvSimulator, structure: Structure) -> tuple[Any, ...]:
     """The gaps between a state in the middle of the region and itself."""
     values, draw = (0.5 * (each.low + each.high) for each in (system.states, system.draws))
     seen = structure.read(system.observation(system.start(values), draw))
-    return bounding(structure.gaps_between(seen, seen, NUMPY))
+    return structure.gaps_between(seen, seen, NUMPY)
 
 
 def _sides(
