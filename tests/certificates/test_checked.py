@@ -72,10 +72,8 @@ def test_functions_that_do_not_fit_are_refused(changes, kind, said, where):
     assert where in str(caught.value)
 
 
-def test_a_model_that_is_one_passes_and_its_least_cost_bounds_every_cost():
+def test_a_model_that_is_one_passes_and_without_a_range_of_actions_no_cost_is_certain():
     check(TANK)
-    square = dataclasses.replace(TANK, cost=lambda x, z, a, w: 1.0 + (0.9 * x + z - a + w - 5.0) ** 2)
-    assert 0.9 < least_cost(square) <= 1.0 + 1e-9
     assert least_cost(dataclasses.replace(TANK, action=(0.0, np.inf))) == 0.0
 
 

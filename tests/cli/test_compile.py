@@ -44,8 +44,7 @@ def plant(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("users_plant:odd",), "the operation 'digamma' cannot be bounded"),
-        (("users_plant:odd",), "users_plant.py, line 15"),
+        (("users_plant:odd",), "'digamma' cannot be bounded over an interval; it stands in"),
         (("users_plant:nothing",), "must be a tether.Model or a tether.systems.System, got int"),
         (("users_plant:missing",), "has no attribute 'missing'"),
         (("no_such_module:model",), "No module named 'no_such_module'"),
@@ -57,6 +56,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(plant, given, said, monkeyp
     code, _, err = run(monkeypatch, capsys, "compile", *given)
     assert code == 2
     assert said in err
+    assert "odd" not in given[0] or "users_plant.py, line 15" in err
     assert len(err.strip().splitlines()) == 1
 
 
@@ -90,7 +90,7 @@ def test_a_model_is_compiled_attacked_and_pictured_in_one_go(plant, monkeypatch,
         "rho = 0.9",
         "What binds is",
         "kept in every round",
-        "no counterexample",
+        "true in",
     ):
         assert word in out, word
     content = json.loads((plant / "found" / "results.json").read_text())

@@ -50,8 +50,7 @@ def _traced(
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise TypeError(
             f"{name} asks for the value of a number that is not known before the plant runs{_line(error)}: write it "
-            f"with "
-            "jax.numpy, and comparisons with jnp.where, jnp.maximum or jnp.clip"
+            f"with jax.numpy, and comparisons with jnp.where, jnp.maximum or jnp.clip"
         ) from None
     except Exception as error:
         arguments = ", ".join(f"{each} {shape}" for each, shape in zip("xzaw", shapes, strict=False))
@@ -93,8 +92,8 @@ def _inside(model: Model, name: str, policy: Callable[..., Any]) -> None:
         i = int(wrong[0])
         raise ValueError(
             f"{name} must play actions in the range {_text(least)} to {_text(most)}, got {_text(found[i])} for the "
-            f"state "
-            f"{_text(points[i, :n])}{f' and the context {_text(points[i, n:])}' if nz else ''}: cut it with jnp.clip"
+            f"state {_text(points[i, :n])}{f' and the context {_text(points[i, n:])}' if nz else ''}: cut it with "
+            f"jnp.clip"
         )
 
 

@@ -139,8 +139,7 @@ class Explanation:
             f"Round {self.round} of {self.horizon}: {_shown(self.action)} {verdict}; the prior plays "
             f"{_shown(self.prior)}.",
             f"What binds is {line.where}, with {backup!r} as the backup from round {self.round + 1} on: {spent} can "
-            f"cost "
-            f"{_most(line.at_most)} (1 + lam) times the prior's, allowed are {_number(line.allowed)}.",
+            f"cost {_most(line.at_most)} (1 + lam) times the prior's, allowed are {_number(line.allowed)}.",
         ]
         if math.isfinite(line.at_most):
             lines.append(

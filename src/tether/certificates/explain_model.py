@@ -135,9 +135,8 @@ def leaves(model: Any, parts: dict[str, Any], rounds: int) -> str:
                 i = int(out[0])
                 return (
                     f"After {ahead} round{'s' * (ahead > 1)} state[{i}] can be {least[i]:.4g} to {most[i]:.4g}, "
-                    f"outside of "
-                    f"the range {low[i]:.4g} to {high[i]:.4g} in which the model holds: widen it, or narrow context "
-                    f"or draws."
+                    f"outside of the range {low[i]:.4g} to {high[i]:.4g} in which the model holds: widen it, or narrow "
+                    "context or draws."
                 )
             if ahead < rounds:
                 least, most = (np.asarray(end) for end in after(least, most))

@@ -283,8 +283,7 @@ class _Work:
         alarms = f"; {found.breaches} false alarms" if found.breaches else ""
         return (
             f"Attack: {found.episodes} hostile episodes, the promise was {verdict} (nearest: {found.nearest:.2g} of "
-            f"the bound "
-            f"was left); unguarded, the same policies break it in {found.unguarded:.0%}{alarms}."
+            f"the bound was left); unguarded, the same policies break it in {found.unguarded:.0%}{alarms}."
         )
 
     def verified(self) -> str:

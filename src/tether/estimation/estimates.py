@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -161,13 +162,13 @@ class Estimates:
         rho = self.perturbation.rho
         reasons = [
             f"useless here, because with lam = {contract.lam:g} and b = {contract.b:.3g} over {contract.horizon} "
-            f"rounds the "
-            f"first action may deviate by {allowed:.2g}, where logged actions are {self.actions:.3g} apart"
+            f"rounds the first action may deviate by {allowed:.2g}, where logged actions are {self.actions:.3g} apart"
         ]
         if rho >= 1.0:
-            grown = self.perturbation.rho ** (contract.horizon - 1)
+            digits = (contract.horizon - 1) * math.log10(rho)
+            grown = f"{10.0**digits:.2g}" if digits < 300.0 else f"10^{digits:.0f}"
             reasons.append(
-                f"rho = {rho:.3g} says that a gap grows to {grown:.2g} times its size by the last round"
+                f"rho = {rho:.3g} says that a gap grows to {grown} times its size by the last round"
             )
         reasons.append(self._why_steep())
         tried = {
@@ -197,8 +198,7 @@ class Estimates:
             return ""
         return (
             f"half of the local slopes are at most {np.median(slopes):.2g} and {np.mean(slopes > 1.0):.1%} above 1: "
-            f"kinks "
-            "and limits (an empty queue, a full tank) look like that, and no local fit can tell them from growth"
+            f"kinks and limits (an empty queue, a full tank) look like that, and no local fit can tell them from growth"
         )
 
     def needed(self, name: str) -> float:

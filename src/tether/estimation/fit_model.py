@@ -71,15 +71,13 @@ class Fit:
         if wide:
             return (
                 f"useless here, because draw {wide[0]} has a range of {self.widths[wide[0]]:.0%} of the spread of "
-                f"what it is "
-                "added to: the form explains too little; give another one (step=, cost=), or log what else the "
-                "plant sees"
+                f"what it is added to: the form explains too little; give another one (step=, cost=), or log what "
+                f"else the plant sees"
             )
         if self.outside > 0.01 * self.checked:
             return (
                 f"useless here, because {self.outside} of {self.checked} held-out rows are outside of the ranges: "
-                f"the plant "
-                "has changed during the log, or the form is wrong where the second part of it goes"
+                f"the plant has changed during the log, or the form is wrong where the second part of it goes"
             )
         return None
 
@@ -91,8 +89,7 @@ class Fit:
         explained = ", ".join(f"{each:.1%}" for each in self.explained)
         lines = [
             f"estimated, not proved: fitted to {self.rows:,} rows, confidence {self.confidence:g}, safety "
-            f"{self.safety:g}, "
-            f"for operation {self.times:g} times as long",
+            f"{self.safety:g}, for operation {self.times:g} times as long",
             f"  outside of the ranges: {self.outside} of {self.checked:,} held-out rows",
             f"  explained of next state and cost: {explained}",
             f"  ranges of the draws, as a share of what they are added to: "
