@@ -42,6 +42,9 @@ class Options:
         ),
     ] = None
     factor: Annotated[float, typer.Option(help="By how much --loosen loosens.")] = 1.05
+    coarse: Annotated[
+        bool, typer.Option(help="Also attack the plant with sensors, actuators and meters of fewer digits.")
+    ] = True
     precision: Annotated[str, typer.Option(help="float64 or float32: of plant, guard and costs.")] = "float64"
     batch: Annotated[int, typer.Option(help="Episodes that are played at a time.", min=10)] = 10_000
     out: Annotated[Path, shell.out_option("results.json")] = Path("out/attack")
@@ -106,7 +109,7 @@ def _findings(options: Options, bounds: list[str | None]) -> dict[str | None, li
 
     system = registry.find(options.system)
     plants = attack.plants(system)
-    if options.loosen is None and options.precision == "float64":
+    if options.coarse and options.loosen is None and options.precision == "float64":
         plants = plants | attack.coarse_plants(system)
     contracts = [
         (name, env, env.contract(lam, b, options.horizon))

@@ -21,6 +21,10 @@ from tether.systems.base import Env, Shape, Step
 from tether.systems.system import Draw, System
 
 Floats = NDArray[np.float64]
+SAMPLES = 256
+"""States and contexts in which the prior is tried."""
+ROUND_OFF = 1e-12
+"""By which it may miss the range of actions, as a share of its action."""
 
 
 class ModelState(NamedTuple):
@@ -46,6 +50,7 @@ class Simulated:
         shapes = model.shapes
         self.model = replace(model, read=read)
         self.initial = _initial(model)
+        _check_prior(model)
 
     def round(self, x: Any, z: Any, a: Any, w: Any) -> tuple[Any, Any, Any]:
         """(next state, reward, cost)."""
@@ -94,6 +99,30 @@ def _initial(model: Model) -> Any:
             f"initial must be a state in the range {model.state!r} of the model, got {model.initial!r}"
         )
     return given if given.ndim else float(given)
+
+
+def _check_prior(model: Model) -> None:
+    """Refuse a prior that leaves the range of actions somewhere: what is compiled and what is played would differ."""
+    import jax
+
+    rng = np.random.default_rng(0)
+    seen = []
+    for name, shape in zip(("state", "context"), model.shapes, strict=False):
+        low, high = model.box(name)
+        seen.append(rng.uniform(low, high, (SAMPLES, len(low))).reshape(SAMPLES, *shape))
+    with jax.enable_x64(True):
+        played = np.asarray(jax.jit(jax.vmap(model.prior))(*seen)).reshape(SAMPLES, -1)
+    low, high = model.box("action")
+    if played.shape[1:] != low.shape:
+        raise ValueError(f"prior must give an action of shape {model.shapes[2]}, got {played.shape[1:]}")
+    slack = ROUND_OFF * (1.0 + np.abs(played))
+    outside = np.flatnonzero(~np.all((played >= low - slack) & (played <= high + slack), axis=1))
+    if outside.size:
+        i = outside[0]
+        raise ValueError(
+            f"prior must play inside the range of actions, {model.action!r}; in state {seen[0][i]} with context "
+            f"{seen[1][i]} it plays {played[i]}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
