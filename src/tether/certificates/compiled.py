@@ -1,8 +1,5 @@
 """Certificates compiled from a model; what they know is in `tether.certificates.compiled_structure`.
 
-**Unfinished.** The bounds are argued there and every operation is tested against samples, but no such certificate has
-been attacked in earnest yet, so `compile` is not part of `tether`'s surface and warns. Do not guard a plant with one.
-
 The online guard calls the same functions as the rollout: each step of the protocol is compiled by JAX once, in float64.
 """
 
@@ -10,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -19,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.checked import check
 from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
 from tether.certificates.structured import Structured
@@ -26,10 +23,7 @@ from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome
 from tether.core.contract import Contract
 from tether.core.ops import NUMPY, Number, Ops, jax_ops
-
-
-class Unfinished(UserWarning):
-    """A certificate of a kind that has not been attacked yet."""
+from tether.core.program_cache import keep_programs
 
 
 @dataclass(frozen=True)
@@ -226,11 +220,30 @@ def compile(  # noqa: A001
         contract: The promise.
         precision: How finely to look; the default is a good start.
 
-    Warns:
-        Unfinished: Always, until such certificates have been attacked as the others were.
+    Raises:
+        ValueError: A function uses an operation that cannot be bounded, which is named with its line; or what it gives
+            does not fit the ranges.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import tether
+        >>> tank = tether.Model(
+        ...     step=lambda x, z, a, w: jnp.clip(0.9 * x + z - a + w, 0.0, 10.0),  # level, inflow, outflow, leak
+        ...     cost=lambda x, z, a, w: 1.0 + abs(0.9 * x + z - a + w - 5.0),
+        ...     prior=lambda x, z: jnp.clip(0.9 * x + z - 5.0, 0.0, 4.0),
+        ...     state=(0.0, 10.0),
+        ...     action=(0.0, 4.0),
+        ...     context=(0.0, 2.0),
+        ...     draws=(-0.2, 0.0),
+        ... )
+        >>> certificate = tether.compile(tank, tether.Contract(lam=0.5, b=0.5, horizon=4, cost_floor=1.0))
+        >>> guard = tether.Guard(certificate, prior=tank.policy, low=0.0, high=4.0)
+        >>> decision = guard.act([5.0, 1.5], proposal=0.0)  # the level, the inflow
+        >>> decision.prior_action, decision.intervened, 0.0 < decision.action < 1.0
+        (1.0, True, True)
     """
     if not isinstance(model, Model):
-        raise TypeError(f"model must be a tether.certificates.model.Model, got {model!r}")
+        raise TypeError(f"model must be a tether.Model, got {model!r}")
     if not isinstance(contract, Contract):
         raise TypeError(f"contract must be a tether.Contract, got {contract!r}")
     if not isinstance(contract.horizon, int):
@@ -239,9 +252,8 @@ def compile(  # noqa: A001
         raise ValueError(
             f"band must have a range for each of {contract.horizon} rounds, got {len(model.band[0])}"
         )
-    warnings.warn(
-        "compiled certificates are unfinished: do not guard a plant with one yet", Unfinished, stacklevel=2
-    )
+    check(model)
+    keep_programs()
     structure = CompiledStructure(model, contract.horizon, precision or Precision())
     if not structure.scale < math.inf:
         raise ValueError(

@@ -71,6 +71,7 @@ from tether.certificates.account import Opened as Opened
 from tether.certificates.account import Owed, require_state, restored_owed, restored_taken, saved_numbers
 from tether.certificates.account import StructuredState as StructuredState
 from tether.certificates.account import Taken as Taken
+from tether.certificates.explaining import Explaining
 from tether.certificates.share import either, largest_share, on_the_way
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import saved, validate
@@ -79,9 +80,8 @@ from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
 
-
 @dataclass(frozen=True)
-class Structured:
+class Structured(Explaining):
     """Safe sets from a contract and a `Structure`.
 
     Args:
