@@ -93,6 +93,12 @@ def inside(value: Interval, box: Interval) -> Array:
     return jnp.logical_and(jnp.all(value.low >= box.low), jnp.all(value.high <= box.high))
 
 
+def within(values: Array, box: Interval, epsilon: Number) -> Array:
+    """Whether what is seen is in a box, up to the round-off that it may have; a NaN is not."""
+    seen = around(values, epsilon)
+    return jnp.all((seen.high >= box.low) & (seen.low <= box.high))
+
+
 def around(values: Array, epsilon: Number) -> Interval:
     """What is seen, with the round-off that it may have."""
     values = jnp.asarray(values)

@@ -66,6 +66,7 @@ from tether.certificates.cells import (
     rounded,
     solved,
     spread,
+    within,
 )
 from tether.certificates.flat import Flat
 from tether.certificates.intervals import Array, Interval, add, hull, meet, radius_of, subtract, unrounded
@@ -214,13 +215,8 @@ class CompiledStructure(Structure):
         return x, z
 
     def admits(self, seen: Any, ops: Ops) -> Flag:  # noqa: ARG002
-        """Whether state and context are in their ranges; a NaN is not."""
-        x, z = seen
-        boxes = (self.flat.box(name, x.dtype) for name in ("state", "context"))
-        found: Any = jnp.asarray(True)
-        for values, box in zip((x, z), boxes, strict=True):
-            unit = 64.0 * float(np.finfo(x.dtype).eps) * (1.0 + abs(box.low) + abs(box.high))
-            found = found & jnp.all((values >= box.low - unit) & (values <= box.high + unit))
+        """Whether state and context are numbers; `refine`, which knows their round-off, looks at their ranges."""
+        found: Any = jnp.all(jnp.isfinite(seen[0])) & jnp.all(jnp.isfinite(seen[1]))
         return found  # type: ignore[no-any-return]
 
     def agrees(self, seen: Any, prior: Action, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
@@ -264,10 +260,8 @@ class CompiledStructure(Structure):
         first = gaps.rounds <= 0.0
         known = first | ~jnp.any(possible)
         box = Interval(jnp.where(known, x, low), jnp.where(known, x, high))
-        context = self.flat.contexts(gaps.rounds, x.dtype)
-        off = 64.0 * epsilon * (1.0 + abs(z))
-        foretold = jnp.all((z >= context.low - off) & (z <= context.high + off))
-        explained = (first | jnp.any(possible)) & foretold
+        explained = (first | jnp.any(possible)) & within(x, self.flat.box("state", x.dtype), epsilon)
+        explained &= within(z, self.flat.contexts(gaps.rounds, x.dtype), epsilon)
         return Refined(self._surroundings(box, z), gaps.rounds, x, explained)
 
     def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002

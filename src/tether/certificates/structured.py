@@ -80,6 +80,7 @@ from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
 
+
 @dataclass(frozen=True)
 class Structured(Explaining):
     """Safe sets from a contract and a `Structure`.
@@ -88,8 +89,7 @@ class Structured(Explaining):
         contract: The promise.
         system: What is known of the system, such as `tether.envs.Carbon().structure`.
         resolution: Relative round-off of the observations, actions and costs at the plant, if it is coarser than that
-            of the numbers that the certificate computes with: 1.2e-7 for a plant in float32. `tether.Guard` sees to it
-            by itself.
+            of the numbers that the certificate computes with: 1.2e-7 for float32. `tether.Guard` sees to it by itself.
 
     Example:
         >>> import tether
