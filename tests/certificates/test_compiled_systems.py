@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tether.assure.inclusions import Inclusion, hostile_inclusions
+from tether.certificates.compiled import compile
+from tether.certificates.compiled_structure import Precision
 from tether.systems import registry
-from tether.systems.certified import certificate_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["ev_station", "two_tanks"]
@@ -22,7 +23,7 @@ def plant(request, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     system = registry.find(f"examples.models.{request.param}:system")
     env = system.env()
-    return system, certificate_of("compiled", env, env.contract(1.0, 0.5, HORIZON))
+    return system, compile(env.model(), env.contract(1.0, 0.5, HORIZON), Precision(cells=8, rounds=3))
 
 
 @pytest.mark.slow

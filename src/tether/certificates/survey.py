@@ -26,7 +26,7 @@ ONE_BY_ONE = 4
 """So many entries of a state, context or draw are inputs of their own; more are one group."""
 
 
-TAIL, MOST_ROUNDS = 4.0, 8
+TAIL, MOST_ROUNDS = 8.0, 8
 """See `rounds_of`."""
 
 
