@@ -13,6 +13,8 @@ LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS = {
     "assure/verify/verdict.py:verify": "public, half of it is its signature and what its arguments mean",
     "core/projection.py:project": "public, a formula and its proof side by side",
+    "estimation/estimate.py:estimate": "public, most of it is its signature and what its arguments mean",
+    "estimation/fit_model.py:fit_model": "public, most of it is its signature and what its arguments mean",
     "learn/train.py:train": "public, most of it is its signature and what its arguments mean",
     "simulate/rollout.py:rollout": "public, most of it is its signature and what its arguments mean",
 }

@@ -22,8 +22,15 @@ from tether.core.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
     from tether import data, envs, gym, systems
+    from tether.assure.safe_sets import SafeSets as SafeSets
+    from tether.assure.safe_sets import safe_sets as safe_sets
     from tether.assure.verify.verdict import Verification as Verification
     from tether.assure.verify.verdict import verify
+    from tether.certificates.compiled import compile  # noqa: A004
+    from tether.certificates.compiled_structure import Precision as Precision
+    from tether.certificates.explain import Explanation as Explanation
+    from tether.certificates.explain import explain as explain
+    from tether.certificates.model import Model
     from tether.core.audit import Audit as Audit
     from tether.core.guard import AssumptionBreach as AssumptionBreach
     from tether.core.guard import Breach as Breach
@@ -40,6 +47,8 @@ if TYPE_CHECKING:
     from tether.estimation.estimate import estimate
     from tether.estimation.estimates import Estimate as Estimate
     from tether.estimation.estimates import Estimates as Estimates
+    from tether.estimation.fit_model import FittedModel as FittedModel
+    from tether.estimation.fit_model import fit_model as fit_model
     from tether.learn.mpc import PlanningPolicy as PlanningPolicy
     from tether.learn.pace import pace
     from tether.learn.paced import PacedPolicy as PacedPolicy
@@ -60,9 +69,11 @@ __all__ = [
     "Contract",
     "Guard",
     "LipschitzCertificate",
+    "Model",
     "Sensitivity",
     "Structured",
     "audit",
+    "compile",
     "data",
     "envs",
     "estimate",
@@ -81,7 +92,12 @@ _MODULES = ("data", "envs", "gym", "systems")
 _LATER = {
     name: module
     for module, names in {
+        "tether.assure.safe_sets": ("SafeSets", "safe_sets"),
         "tether.assure.verify.verdict": ("Verification", "verify"),
+        "tether.certificates.compiled": ("compile",),
+        "tether.certificates.compiled_structure": ("Precision",),
+        "tether.certificates.explain": ("Explanation", "explain"),
+        "tether.certificates.model": ("Model",),
         "tether.core.audit": ("Audit",),
         "tether.core.guard": (
             "AssumptionBreach",
@@ -98,6 +114,7 @@ _LATER = {
         "tether.core.sensitivity": ("EstimatedSensitivity",),
         "tether.estimation.estimate": ("estimate",),
         "tether.estimation.estimates": ("Estimate", "Estimates"),
+        "tether.estimation.fit_model": ("FittedModel", "fit_model"),
         "tether.learn.mpc": ("PlanningPolicy",),
         "tether.learn.pace": ("pace",),
         "tether.learn.paced": ("PacedPolicy",),

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tether.certificates.enclosures import CannotBound
 from tether.certificates.intervals import UNARY, Interval, meet, outward, times
-from tether.certificates.primitives import RULES, CannotBound
-from tether.certificates.programs import Program, enclose
+from tether.certificates.primitives import RULES
+from tether.certificates.programs import Program, dense, enclose
 
 ONE = {
     "exp": jnp.exp,
@@ -83,6 +84,11 @@ def drawn_boxes(start, dimensions, count=24):
     return low, low + rng.choice(WIDTHS, (count, dimensions))
 
 
+def dense_rows(program, found):
+    """Slopes [B, d, m] for every input."""
+    return jax.jit(jax.vmap(lambda each: dense(each, program.sizes)))(found)
+
+
 def require_held(function, low, high, dtype, tolerance=0.0):
     """Over every box ranges hold all samples, and f(u) - f(v) is in slopes (u - v)."""
     low, high = (np.asarray(each, dtype) for each in (low, high))
@@ -93,6 +99,7 @@ def require_held(function, low, high, dtype, tolerance=0.0):
         program = Program(function, low.shape[1], dtype)
         boxes = Interval(jnp.asarray(low), jnp.asarray(high))
         best, found = jax.jit(jax.vmap(lambda box: enclose(program, box)))(boxes)
+        slope = dense_rows(program, found)
         values = np.asarray(
             jax.jit(jax.vmap(jax.vmap(function)))(jnp.asarray(points))
         )  # [B, n, m] in float64
@@ -101,11 +108,11 @@ def require_held(function, low, high, dtype, tolerance=0.0):
         slack = tolerance * (1.0 + abs(values))
         bad = ~((ends[0] <= values + slack) & (values <= ends[1] + slack))
         assert not np.any(bad), (low[np.any(bad, (1, 2))][0], high[np.any(bad, (1, 2))][0])
-    if found.slope is None:
+    if not found.slopes:
         return
     with np.errstate(invalid="ignore"):
         away = (points[:, :, None] - points[:, None])[..., None]  # [B, n, n, d, 1]
-        ends = [np.asarray(end, float)[:, None, None] for end in found.slope]
+        ends = [np.asarray(end, float)[:, None, None] for end in slope]
         moved = [np.where(away == 0.0, 0.0, away * end) for end in ends]
         rise = values[:, :, None] - values[:, None]
         slack = 1e-12 * (1.0 + abs(values).max())  # of the samples themselves
@@ -154,9 +161,9 @@ def test_products_sums_and_quotients_are_as_wide_as_they_must_be():
     with jax.enable_x64(True):
         box = Interval(jnp.asarray([1.0, -2.0]), jnp.asarray([2.0, 3.0]))
         for name, ends in {"mul": (-4.0, 6.0), "add": (-1.0, 5.0), "sub": (-2.0, 4.0)}.items():
-            found = Program(SEVERAL[name], 2, np.float64).enclosed(box, True)
+            (found,) = Program(SEVERAL[name], 2, np.float64).enclosed(box, True)
             assert np.allclose(np.ravel(found.range), ends, rtol=1e-9)
-        slope = Program(SEVERAL["mul"], 2, np.float64).enclosed(box, True).slope
+        slope = dense(Program(SEVERAL["mul"], 2, np.float64).enclosed(box, True)[0], (1, 1))
         assert np.allclose(np.asarray(slope.low)[:, 0], [-2.0, 1.0])
         assert np.allclose(np.asarray(slope.high)[:, 0], [3.0, 2.0])
 
@@ -184,9 +191,8 @@ def test_a_jump_between_constants_has_infinite_slopes():
         lambda u: (u > 1.0).astype(u.dtype),
         lambda u: jnp.floor(u),
     ):
-        found = Program(function, 1, np.float32).enclosed(box, True)
-        assert found.slope is not None
-        assert np.max(np.abs(np.asarray(found.slope))) == np.inf
+        (found,) = Program(function, 1, np.float32).enclosed(box, True)
+        assert np.max(np.abs(np.asarray(found.slopes[0]))) == np.inf
 
 
 def test_what_is_not_a_number_never_decides():
@@ -200,7 +206,7 @@ def test_what_is_not_a_number_never_decides():
         lambda u: jnp.log(u),
         lambda u: jnp.clip(jnp.exp(u), 0.0, 1.0),
     ):
-        found = Program(function, 1, np.float32).enclosed(nothing, True).range
+        found = Program(function, 1, np.float32).enclosed(nothing, True)[0].range
         assert not (
             np.isfinite(found.low[0]) and np.isfinite(found.high[0]) and found.low[0] == found.high[0]
         )

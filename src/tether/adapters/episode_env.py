@@ -392,10 +392,12 @@ def _observation_box(env: Env, episodes: Episodes, given: Mapping[str, tuple[flo
         raise ValueError(f"observation_bounds may name {', '.join(names)}; got {', '.join(unknown)}")
     bounds = dict.fromkeys(names, (-math.inf, math.inf))
     for series, limits in env.limits().items():
+        ends = [np.broadcast_to(end, episodes[series].shape[2:]) for end in limits]
+        known = [_entries(series, end, axis=0) for end in ends]
         for name, values in _entries(series, episodes[series], axis=2).items():
             if name in bounds:
                 # A bound must hold for what is there: a policy is shown nothing outside the space.
-                low, high = given.get(name, limits)
+                low, high = given.get(name, (float(known[0][name]), float(known[1][name])))
                 bounds[name] = (min(low, float(np.min(values))), max(high, float(np.max(values))))
     bounds |= {name: pair for name, pair in given.items() if name not in episodes.names}
     for series in env.context:

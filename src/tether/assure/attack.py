@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tether.assure.breeding import Range, scripted
 from tether.assure.falsify import series_ranges
 from tether.assure.scenarios import ACTUATOR
-from tether.certificates import Certificate, LipschitzCertificate, Shadowing, Structured
+from tether.certificates import Certificate
 from tether.certificates.structure import Bounds, Structure
 from tether.core import validate
 from tether.core.audit import audit
@@ -37,6 +37,7 @@ from tether.core.ops import Ops, namespace
 from tether.data.episodes import Episodes
 from tether.simulate.rollout import Precision, rollout
 from tether.systems.base import Env, Step
+from tether.systems.certified import certificate_of
 from tether.systems.system import NO_NUMBER, System
 
 Array = NDArray[np.float64]
@@ -79,13 +80,14 @@ def coarse_plants(system: System) -> dict[str, Env]:
 def coarse(env: Env, observation: str, action: str, cost: str) -> Env:
     """The system whose observations, actions and costs are rounded to these types on their way.
 
-    Its attribute `resolution` is the relative round-off of the coarsest.
+    Its attribute `resolution` is the relative round-off of the coarsest, `exact` the system without it.
     """
     kind: Any = type(env)
 
     class Coarse(kind):  # type: ignore[misc]
         """See `coarse`."""
 
+        exact = env
         resolution = max(float(np.finfo(each).eps) for each in (observation, action, cost))
 
         def observe(self, state: Any, drawn: Any) -> Any:
@@ -176,13 +178,10 @@ class Finding:
 
 def certify(env: Env, kind: str, contract: Contract, loosen: str | None, factor: float) -> Certificate:
     """The certificate that is attacked; `loosen` is one of the structure's `loosenable`."""
-    resolution = getattr(env, "resolution", 0.0)
-    if kind == "lipschitz":
-        return LipschitzCertificate(contract, env.sensitivity, resolution=resolution)
-    if kind == "shadowing":
-        return Shadowing(contract, env.structure, env=env, resolution=resolution)
-    structure = env.structure if loosen is None else loosened(env.structure, loosen, factor)
-    return Structured(contract, structure, resolution=resolution)
+    exact: Any = certificate_of(kind, env, contract, resolution=getattr(env, "resolution", 0.0))
+    changed = {} if loosen is None else {"system": loosened(exact.system, loosen, factor)}
+    certificate: Certificate = dataclasses.replace(exact, **changed)
+    return certificate
 
 
 def attack(

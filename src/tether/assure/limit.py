@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -172,13 +173,22 @@ Task = tuple[_Made, list[tuple[Mapping[str, Floats], Floats]]]
 def _solve_all(tasks: list[Task], processes: int | None) -> Iterator[list[tuple[float, float]]]:
     """The tasks' results in order, by worker processes if there is more than one of both."""
     workers = min(processes or os.cpu_count() or 1, len(tasks))
-    if workers <= 1:
+    if workers <= 1 or not _sendable(tasks[0]):
         yield from map(_solve_chunk, tasks)
         return
     # A fresh interpreter each: forking a process that runs JAX's threads can hang.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         yield from pool.map(_solve_chunk, tasks)
+
+
+def _sendable(task: Task) -> bool:
+    """Whether another process can be given it; a system made of somebody's own functions stays in this one."""
+    try:
+        pickle.dumps(task)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
 
 
 _compiled: dict[_Made, Program] = {}

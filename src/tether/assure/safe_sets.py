@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -10,14 +12,18 @@ from numpy.typing import NDArray
 
 from tether.assure.hostile import Greedy
 from tether.certificates import Certificate, LipschitzCertificate
+from tether.core.contract import Contract
 from tether.core.guard import Guard
 from tether.data.episodes import Episodes
 from tether.simulate.eager import eager
 from tether.systems.base import Env
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 class SafeSets(NamedTuple):
-    """One episode of a greedy learner behind a guard, [H] each or [H, n] where actions are vectors, action units."""
+    """One episode of a learner behind a guard, [H] each or [H, n] where actions are vectors, action units."""
 
     name: str
     low: NDArray[np.float64]
@@ -28,25 +34,79 @@ class SafeSets(NamedTuple):
     wish: NDArray[np.float64]
     """What the learner proposed."""
     played: NDArray[np.float64]
+    costs: NDArray[np.float64]
+    """[H] of what was played, cost units."""
+    prior_costs: NDArray[np.float64]
+    """[H] of the prior on the same draws."""
+    contract: Contract
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """[H] what the costs up to each round may be at most."""
+        rounds = np.arange(1, len(self.costs) + 1)
+        found: NDArray[np.float64] = (1.0 + self.contract.lam) * np.cumsum(
+            self.prior_costs
+        ) + rounds * self.contract.b
+        return found
+
+    def figure(self, path: str | Path | None = None, title: str = "") -> Figure:
+        """Safe actions and what was played, and the cost against its bound, by round; saved if there is a path."""
+        from tether.assure.safe_set_figure import episode_figure
+        from tether.core.drawing import save
+
+        figure = episode_figure(self, title)
+        if path is not None:
+            save(figure, path)
+        return figure
 
 
-def safe_sets(env: Env, episode: Episodes, certificate: Certificate) -> SafeSets:
-    """Play one episode through the online guard, and ask it in each round how far it would go."""
+def safe_sets(
+    env: Env, episode: Episodes, certificate: Certificate, policy: Callable[[Any], Any] | None = None
+) -> SafeSets:
+    """Play one episode through the online guard, and ask it in each round how far it would go.
+
+    Args:
+        env: The system.
+        episode: What was drawn; one episode.
+        certificate: Of the guard.
+        policy: observation to action; by default the one that maximises the reward of the round at hand.
+
+    Example:
+        >>> import tether
+        >>> env = tether.envs.Carbon()
+        >>> certificate = tether.Structured(env.contract(lam=2.0, b=2.0), env.structure)
+        >>> found = safe_sets(env, tether.data.synthetic_carbon(seed=0, n=1), certificate, lambda seen: 0.0)
+        >>> bool((found.low <= found.played).all() and (found.played <= found.high).all())
+        True
+        >>> len(found.figure(title="No energy at all?").axes)
+        2
+    """
     guard = Guard(certificate, env.prior, env.low, env.high, env.norm)
-    greedy = jax.jit(Greedy(env))
+    propose = _greedy(env) if policy is None else policy
     ends: list[list[Any]] = []
 
-    def policy(observation: Any) -> Any:
+    def asked(observation: Any) -> Any:
         ends.append([_farthest(env, guard, observation, end) for end in env.action_range()])
-        with jax.enable_x64(True):
-            return np.asarray(greedy(np.asarray(observation, dtype=np.float64)))
+        return propose(observation)
 
-    turns = list(eager(env, episode, policy, guard))
+    turns = list(eager(env, episode, asked, guard))
+    trusted = list(eager(env, episode, env.prior))
     name = "Lipschitz" if isinstance(certificate, LipschitzCertificate) else "structured"
     low, high = np.moveaxis(np.array(ends), 1, 0)
     prior = np.array([turn.decision.prior_action for turn in turns if turn.decision is not None])
     wish, played = np.array([turn.proposal for turn in turns]), np.array([turn.action for turn in turns])
-    return SafeSets(name, low, high, prior, wish, played)
+    costs, prior_costs = (np.array([turn.cost for turn in each]) for each in (turns, trusted))
+    return SafeSets(name, low, high, prior, wish, played, costs, prior_costs, certificate.contract)
+
+
+def _greedy(env: Env) -> Callable[[Any], Any]:
+    greedy = jax.jit(Greedy(env))
+
+    def propose(observation: Any) -> Any:
+        with jax.enable_x64(True):
+            return np.asarray(greedy(np.asarray(observation, dtype=np.float64)))
+
+    return propose
 
 
 def _farthest(env: Env, guard: Guard, observation: Any, end: Any) -> Any:

@@ -7,11 +7,12 @@ draws (`difference`), and the draws that can explain what was seen (`solved`): n
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.enclosures import Enclosed
 from tether.certificates.intervals import (
     Array,
     Interval,
@@ -21,6 +22,7 @@ from tether.certificates.intervals import (
     divide,
     exact,
     meet,
+    negative,
     outward,
     subtract,
     times,
@@ -29,16 +31,28 @@ from tether.certificates.intervals import (
 from tether.certificates.programs import Program
 from tether.core.ops import Number
 
+Groups: TypeAlias = tuple[Any, ...]
+"""By group of inputs, as `Program` has them; () for one on which nothing depends."""
+
 
 class Cells(NamedTuple):
-    """Cost and next state, k = 1 + n numbers, in each of c cells of their d inputs: all that is known of them there."""
+    """An output [k] of a function in each of c cells of its inputs: all that is known of it there."""
 
     middle: Interval
     """[c, k] at the middle of the cell."""
-    slope: Interval
-    """[c, d, k] over the cell."""
+    slopes: Groups
+    """Intervals [c, g, k] over the cell, for groups of g inputs."""
     range: Interval
     """[c, k] natural range over the cell."""
+
+
+class Side(NamedTuple):
+    """What a round gives, as functions of the draw, or of state and draw."""
+
+    cost: Cells
+    """k = 1."""
+    state: Cells
+    """The next one, k = n."""
 
 
 def cut(low: Any, high: Any, count: int, sizes: Any) -> Interval:
@@ -66,13 +80,6 @@ def join(*parts: Interval) -> Interval:
     )
 
 
-def moved_by(slopes: Interval, gap: Interval) -> Interval:
-    """Slopes [n, m] times a gap [n], summed over its entries: [m]."""
-    products = times(slopes, Interval(gap.low[:, None], gap.high[:, None]))
-    summed = Interval(total(products.low), total(products.high))
-    return outward(*summed, 2.0 * slopes.low.shape[0])
-
-
 def rounded(values: Any, dtype: Any, side: float) -> Array:
     """Numbers in a type that may be coarser, not below (`side` 1) or not above (-1) what they were."""
     near = np.asarray(values).astype(dtype)
@@ -86,6 +93,12 @@ def inside(value: Interval, box: Interval) -> Array:
     return jnp.logical_and(jnp.all(value.low >= box.low), jnp.all(value.high <= box.high))
 
 
+def within(values: Array, box: Interval, epsilon: Number) -> Array:
+    """Whether what is seen is in a box, up to the round-off that it may have; a NaN is not."""
+    seen = around(values, epsilon)
+    return jnp.all((seen.high >= box.low) & (seen.low <= box.high))
+
+
 def around(values: Array, epsilon: Number) -> Interval:
     """What is seen, with the round-off that it may have."""
     values = jnp.asarray(values)
@@ -94,118 +107,194 @@ def around(values: Array, epsilon: Number) -> Interval:
     return Interval(values - off, values + off)
 
 
-def enclosed_cell(program: Program, box: Interval) -> Cells:
-    """A program over one box."""
-    found = program.enclosed(box, True)
-    slope = found.slope
-    if slope is None:
-        zeros = jnp.zeros((box.low.shape[0], *found.range.low.shape), found.range.low.dtype)
-        slope = Interval(zeros, zeros)
+def enclosed_side(program: Program, box: Interval) -> Side:
+    """A program that gives cost [1] and next state [n], over one box."""
+    return Side(*(_cells(each, len(program.sizes)) for each in program.enclosed(box, True)))
+
+
+def _cells(found: Enclosed, groups: int) -> Cells:
+    slopes = tuple(type(each)(*each) if (each := found.slopes.get(group)) else () for group in range(groups))
     middle = found.range if found.middle is None else found.middle
-    return Cells(Interval(*middle), Unbounded(*slope), Interval(*found.range))
+    return Cells(Interval(*middle), slopes, Interval(*found.range))
 
 
-def only(cells: Cells, count: int) -> Cells:
-    """The first `count` outputs."""
-    return Cells(*(type(each)(*(end[..., :count] for end in each)) for each in cells))
-
-
-def spread(cells: Cells, away: Interval) -> Interval:
-    """[c, k]: the outputs where the inputs differ from the middle by `away`, [c, d]."""
-    return meet(add(cells.middle, _moved(cells.slope, away)), cells.range)
-
-
-def _moved(slope: Interval, away: Interval) -> Interval:
-    """[c, k] of slopes [c, d, k] and differences [c, d]."""
-    products = times(slope, Interval(away.low[..., None], away.high[..., None]))
-    summed = Interval(total(products.low, 1), total(products.high, 1))
-    return outward(*summed, 2.0 * slope.low.shape[1])
-
-
-def difference(own: Cells, prior: Cells, draws: Interval, around: Interval, weight: Any) -> Interval:
-    """[c, k]: own minus `weight` [k] times the prior's, on the same draws; slopes are subtracted before they count.
+def moved_by(slopes: Groups, away: Groups) -> Interval:
+    """[..., k]: what inputs that differ by `away` from where they were change.
 
     Args:
-        own: Functions of the draw.
-        prior: Functions of the prior's state and the draw.
-        draws: [c, p] the draws, as differences from the middles of the cells.
-        around: [c, n] the prior's state, as differences from the middle of its box.
-        weight: 1 + lam for costs, 1 for states.
+        slopes: [..., g, k] by group.
+        away: By group, an interval [..., g], or [..., g] numbers that stand for both ways.
     """
-    n = around.low.shape[1]
-    scale = exact(jnp.broadcast_to(jnp.asarray(weight, own.middle.low.dtype), own.middle.low.shape[1:]))
-    by_state, by_draw = (
-        type(prior.slope)(*(end[:, part] for end in prior.slope)) for part in (slice(n), slice(n, None))
+    low: Any = 0.0
+    high: Any = 0.0
+    size: Any = 0.0  # of everything that is added up, to which round-off is proportional
+    terms = 2.0
+    for slope, each in zip(slopes, away, strict=True):
+        if not slope:
+            continue
+        terms += slope.low.shape[-2]
+        if isinstance(each, Interval):
+            product = times(slope, Interval(each.low[..., None], each.high[..., None]))
+            ends = total(product.low, -2), total(product.high, -2)
+            size = size + total(abs(product.low) + abs(product.high), -2)
+        else:
+            largest, half = jnp.maximum(abs(slope.low), abs(slope.high)), each[..., None]
+            if isinstance(slope, Unbounded):  # 0 times infinity is 0
+                largest = jnp.where(half > 0.0, largest, 0.0)
+            both = total(largest * half, -2)
+            ends, size = (-both, both), size + both
+        low, high = low + ends[0], high + ends[1]
+    off = jnp.asarray(size)
+    off = terms * float(np.finfo(off.dtype).eps) * off
+    return outward(low - off, high + off)
+
+
+def spread(cells: Cells, away: Groups) -> Interval:
+    """[c, k]: the output where the inputs differ from the middle by `away`, see `moved_by`."""
+    return meet(add(cells.middle, moved_by(cells.slopes, away)), cells.range)
+
+
+def difference(own: Cells, prior: Cells, draws: Groups, near: Groups, weight: Any = None) -> Interval:
+    """[c, k]: own minus `weight` times the prior's, on the same draws; slopes are subtracted before they count.
+
+    Args:
+        own: A function of the draw.
+        prior: A function of the prior's state and the draw.
+        draws: The draws, as differences from the middles of the cells, see `moved_by`.
+        near: The prior's state, as differences from the middle of its box.
+        weight: At least 0; None for 1.
+    """
+    by_state, by_draw = prior.slopes[: len(near)], prior.slopes[len(near) :]
+    together = tuple(
+        _minus(mine, _weighted(other, weight)) for mine, other in zip(own.slopes, by_draw, strict=True)
     )
-    slope = subtract(own.slope, times(by_draw, scale))
-    moved = subtract(_moved(slope, draws), times(_moved(by_state, around), scale))
-    mean = add(subtract(own.middle, times(prior.middle, scale)), moved)
-    return meet(mean, subtract(own.range, times(prior.range, scale)))
+    moved = subtract(moved_by(together, draws), _weighted(moved_by(by_state, near), weight))
+    mean = add(subtract(own.middle, _weighted(prior.middle, weight)), moved)
+    return meet(mean, subtract(own.range, _weighted(prior.range, weight)))
 
 
-def solved(own: Cells, away: Interval, seen: Interval) -> tuple[Interval, Array]:
+def _weighted(value: Any, weight: Any) -> Any:
+    """An interval, or (), times a number of at least 0."""
+    if not value or weight is None:
+        return value
+    if isinstance(value, Unbounded):
+        return times(value, exact(jnp.asarray(weight, value.low.dtype)))
+    return outward(value.low * weight, value.high * weight)
+
+
+def _minus(first: Any, second: Any) -> Any:
+    if not second:
+        return first
+    return subtract(first, second) if first else negative(second)
+
+
+def solved(side: tuple[Cells, ...], away: Groups, seen: tuple[Interval, ...]) -> tuple[Groups, Array]:
     """The draws of one cell that can solve f(w) = seen, as differences from its middle, narrowed entry by entry.
 
     From f(w) in f(c) + J (w - c): w_j - c_j in (seen - f(c) - sum_{l != j} J_l (w_l - c_l)) / J_j, where J_j is not 0.
+
+    Args:
+        side: Outputs without their axis of cells.
+        away: Intervals [g] by group.
+        seen: [k] of each output.
+
+    Returns:
+        The intervals, and whether there can be any such draw.
     """
-    left = subtract(seen, own.middle)  # [k]
-    moved = times(own.slope, Interval(away.low[:, None], away.high[:, None]))  # [p, k]
-    # Of the whole sum, which may be much larger than what is left of it.
-    off = (
-        4.0 * len(moved.low) * float(np.finfo(moved.low.dtype).eps) * total(abs(moved.low) + abs(moved.high))
+    ends = [(each.low, each.high) for each in away]
+    for cells, observed in zip(side, seen, strict=True):
+        left = subtract(observed, cells.middle)  # [k]
+        moved: list[Any] = [
+            times(slope, Interval(each.low[:, None], each.high[:, None])) if slope else ()  # [g, k]
+            for slope, each in zip(cells.slopes, away, strict=True)
+        ]
+        known = [each for each in moved if each]
+        if not known:
+            continue
+        # Round-off is that of the whole sum, which may be much larger than what is left of it.
+        count = sum(len(each.low) for each in known)
+        size = sum(total(abs(each.low) + abs(each.high)) for each in known)
+        off = 4.0 * count * float(np.finfo(left.low.dtype).eps) * size
+        sums = [sum(total(each[end]) for each in known) for end in (0, 1)]
+        for group, (slope, each) in enumerate(zip(cells.slopes, moved, strict=True)):
+            if slope:
+                others = outward(sums[0] - each.low - off, sums[1] - each.high + off)
+                low, high = _steps(left, others, slope)
+                ends[group] = jnp.maximum(ends[group][0], low), jnp.minimum(ends[group][1], high)
+    possible: Any = jnp.asarray(True)
+    for low, high in ends:
+        possible = possible & ~jnp.any(low > high)  # what is not a number rules nothing out
+    found = tuple(
+        Interval(jnp.where(possible, low, each.low), jnp.where(possible, high, each.high))
+        for (low, high), each in zip(ends, away, strict=True)
     )
-    others = outward(total(moved.low) - moved.low - off, total(moved.high) - moved.high + off)
-    unknown = ~(jnp.isfinite(others.low) & jnp.isfinite(others.high)) | contains_zero(own.slope)
-    safe = Interval(*(jnp.where(unknown, 1.0, end) for end in own.slope))
+    return found, possible
+
+
+def _steps(left: Interval, others: Interval, slope: Interval) -> Interval:
+    """[g]: (left - others) / slope, over the outputs [k] that tell anything."""
+    unknown = ~(jnp.isfinite(others.low) & jnp.isfinite(others.high)) | contains_zero(slope)
+    safe = Interval(*(jnp.where(unknown, 1.0, end) for end in slope))
     rest = subtract(
-        Interval(*(jnp.broadcast_to(end, moved.low.shape) for end in left)),
+        Interval(*(jnp.broadcast_to(end, others.low.shape) for end in left)),
         Interval(*(jnp.where(unknown, 0.0, end) for end in others)),
     )
     steps = divide(rest, safe)
     steps = Interval(jnp.where(unknown, -jnp.inf, steps.low), jnp.where(unknown, jnp.inf, steps.high))
-    found = outward(jnp.max(steps.low, axis=1), jnp.min(steps.high, axis=1), 2.0)
-    low, high = jnp.maximum(away.low, found.low), jnp.minimum(away.high, found.high)
-    possible = ~jnp.any(low > high)  # what is not a number rules nothing out
-    return Interval(jnp.where(possible, low, away.low), jnp.where(possible, high, away.high)), possible
+    return outward(jnp.max(steps.low, axis=1), jnp.min(steps.high, axis=1), 2.0)
 
 
-def both_ways(radius: Array, count: int) -> Interval:
-    """[c, n]: differences from the middle of the prior's box, the same in each cell."""
-    return Interval(*(jnp.broadcast_to(sign * radius, (count, len(radius))) for sign in (-1.0, 1.0)))
+class Apart(NamedTuple):
+    """How far own and prior's round can be apart in each cell, from the way between their states and actions."""
+
+    cost: Interval
+    """[c, 1]"""
+    state: Interval
+    """[c, n]"""
 
 
-def side_by_side(first: Interval, second: Interval) -> Interval:
-    """[c, n + p] of [c, n] and [c, p]."""
-    return Interval(*(jnp.concatenate(ends, 1) for ends in zip(first, second, strict=True)))
+class Sides(NamedTuple):
+    """A round on both sides."""
+
+    own: Side
+    """Inputs w."""
+    prior: Side
+    """Inputs x+ and w."""
+    apart: Apart
+    """Own minus prior's."""
 
 
 class Gaps(NamedTuple):
     """What is remembered of the round before: all that it takes to narrow the prior's state."""
 
-    own: Cells
-    """Of the own side, inputs w."""
-    prior: Cells
-    """Of the prior's side, inputs x+ and w."""
+    sides: Sides
+    """What was known of the round before it was played."""
     radius: Array
     """[n] half the width of the prior's box then."""
     cost: Array
-    """The round's cost."""
+    """The round's cost; infinite if it is not known."""
     rounds: Array
     """Rounds closed; before the first nothing else here counts."""
 
 
-class Refined(NamedTuple):
-    """What is known of the prior's state in the round at hand."""
+class Prior(NamedTuple):
+    """What is known of the prior in the round at hand."""
 
-    low: Array
-    """[n] ends of its box."""
-    high: Array
+    state: Interval
     """[n]"""
-    prior: Cells
-    """The prior's side of the round."""
+    action: Interval
+    """[m]"""
+    sides: Side
+    """Cost and next state, inputs x+ and w."""
+
+
+class Refined(NamedTuple):
+    """What is known in the round at hand before an action is chosen."""
+
+    prior: Prior
     rounds: Array
     """Rounds closed."""
-    state: Array
+    own: Array
     """[n] the own state."""
     possible: Array
     """Whether some draw explains what was seen."""

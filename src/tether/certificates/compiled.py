@@ -1,8 +1,5 @@
 """Certificates compiled from a model; what they know is in `tether.certificates.compiled_structure`.
 
-**Unfinished.** The bounds are argued there and every operation is tested against samples, but no such certificate has
-been attacked in earnest yet, so `compile` is not part of `tether`'s surface and warns. Do not guard a plant with one.
-
 The online guard calls the same functions as the rollout: each step of the protocol is compiled by JAX once, in float64.
 """
 
@@ -10,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -19,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.checked import check
 from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
 from tether.certificates.structured import Structured
@@ -26,10 +23,7 @@ from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome
 from tether.core.contract import Contract
 from tether.core.ops import NUMPY, Number, Ops, jax_ops
-
-
-class Unfinished(UserWarning):
-    """A certificate of a kind that has not been attacked yet."""
+from tether.core.program_cache import keep_programs
 
 
 @dataclass(frozen=True)
@@ -70,10 +64,35 @@ class Compiled(Structured):
 
     def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
         """See `Structured.update`."""
-        if ops is NUMPY:
-            kept = Outcome(outcome.cost, applied=outcome.applied, epsilon=outcome.epsilon)
-            return self._online("update", state, taken, kept)
-        return super().update(state, taken, outcome, ops)
+        return self._closing("update", super().update, state, taken, outcome, ops)
+
+    def defer(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
+        """See `Structured.defer`."""
+        return self._closing("defer", super().defer, state, taken, outcome, ops)
+
+    def settle(self, state: Any, owed: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
+        """See `Structured.settle`."""
+        return self._closing("settle", super().settle, state, owed, outcome, ops)
+
+    def _closing(self, method: str, close: Any, state: Any, taken: Any, outcome: Outcome, ops: Ops) -> Any:
+        """`close` itself in a compiled program; online the program of that name, with what it makes use of."""
+        if ops is not NUMPY:
+            return close(state, taken, outcome, ops)
+        kept = Outcome(outcome.cost, applied=outcome.applied, epsilon=outcome.epsilon)
+        if outcome.applied is None:
+            return self._online(method, state, taken, kept)
+        if outcome.box is None:
+            raise ValueError("Outcome.applied needs Outcome.box: the actions that there are")
+        box = outcome.box
+        return self._online(f"{method}_applied", state, taken, kept, *box[:2], norm=box.norm)
+
+    def update_applied(self, state: Any, taken: Any, outcome: Outcome, box: Box, ops: Ops) -> Any:
+        """`update` where something else was applied, of the actions in the box."""
+        return super().update(state, taken, outcome._replace(box=box), ops)
+
+    def defer_applied(self, state: Any, taken: Any, outcome: Outcome, box: Box, ops: Ops) -> Any:
+        """`defer` where something else was applied, of the actions in the box."""
+        return super().defer(state, taken, outcome._replace(box=box), ops)
 
     def weigh(
         self, opened: Any, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
@@ -107,7 +126,7 @@ class Compiled(Structured):
     def restored_step(self, entries: Any) -> Any:
         """What closing an open round needs, saved as plain numbers and lists, checked."""
         gaps = self.start(NUMPY, 0.0).gaps
-        return _rebuilt("step", (gaps.own, gaps.prior, gaps.radius, gaps.rounds), entries)
+        return _rebuilt("step", (gaps.sides, gaps.radius, gaps.rounds), entries)
 
     @cached_property
     def _digest(self) -> str:
@@ -116,9 +135,9 @@ class Compiled(Structured):
         n, nz, m, p = model.sizes
         with jax.enable_x64(True):
             like = [jnp.zeros(size) for size in (n, nz, m, p)]
-            played = jax.make_jaxpr(structure._played)(*like)
+            played = jax.make_jaxpr(structure.flat.played)(*like)
             policies = [
-                jax.make_jaxpr(partial(structure._policy, plan))(*like[:2])
+                jax.make_jaxpr(partial(structure.flat.policy, plan))(*like[:2])
                 for plan in range(1 + len(model.backups))
             ]
         ranges = [
@@ -201,20 +220,40 @@ def compile(  # noqa: A001
         contract: The promise.
         precision: How finely to look; the default is a good start.
 
-    Warns:
-        Unfinished: Always, until such certificates have been attacked as the others were.
+    Raises:
+        ValueError: A function uses an operation that cannot be bounded, which is named with its line; or what it gives
+            does not fit the ranges.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import tether
+        >>> tank = tether.Model(
+        ...     step=lambda x, z, a, w: jnp.clip(0.9 * x + z - a + w, 0.0, 10.0),  # level, inflow, outflow, leak
+        ...     cost=lambda x, z, a, w: 1.0 + abs(0.9 * x + z - a + w - 5.0),
+        ...     prior=lambda x, z: jnp.clip(0.9 * x + z - 5.0, 0.0, 4.0),
+        ...     state=(0.0, 10.0),
+        ...     action=(0.0, 4.0),
+        ...     context=(0.0, 2.0),
+        ...     draws=(-0.2, 0.0),
+        ... )
+        >>> certificate = tether.compile(tank, tether.Contract(lam=0.5, b=0.5, horizon=4, cost_floor=1.0))
+        >>> guard = tether.Guard(certificate, prior=tank.policy, low=0.0, high=4.0)
+        >>> decision = guard.act([5.0, 1.5], proposal=0.0)  # the level, the inflow
+        >>> decision.prior_action, decision.intervened, 0.0 < decision.action < 1.0
+        (1.0, True, True)
     """
     if not isinstance(model, Model):
-        raise TypeError(f"model must be a tether.certificates.model.Model, got {model!r}")
+        raise TypeError(f"model must be a tether.Model, got {model!r}")
     if not isinstance(contract, Contract):
         raise TypeError(f"contract must be a tether.Contract, got {contract!r}")
+    if not isinstance(contract.horizon, int):
+        raise ValueError(f"compile needs a contract with a last round, got horizon {contract.horizon!r}")
     if model.band is not None and len(model.band[0]) < contract.horizon:
         raise ValueError(
             f"band must have a range for each of {contract.horizon} rounds, got {len(model.band[0])}"
         )
-    warnings.warn(
-        "compiled certificates are unfinished: do not guard a plant with one yet", Unfinished, stacklevel=2
-    )
+    check(model)
+    keep_programs()
     structure = CompiledStructure(model, contract.horizon, precision or Precision())
     if not structure.scale < math.inf:
         raise ValueError(

@@ -36,6 +36,7 @@ All numbers are computed by JAX, in float64 for the online guard; ends are round
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -45,31 +46,43 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.certificates.cells import (
+    Apart,
     Boxes,
-    Cells,
     First,
     Gaps,
+    Groups,
+    Prior,
     Refined,
+    Side,
+    Sides,
     around,
-    both_ways,
     cut,
     difference,
-    enclosed_cell,
+    enclosed_side,
     inside,
     join,
     moved_by,
-    only,
     over_cells,
     rounded,
-    side_by_side,
     solved,
     spread,
+    within,
 )
-from tether.certificates.intervals import Array, Interval, Unbounded, hull, meet, radius_of, subtract
+from tether.certificates.flat import Flat
+from tether.certificates.intervals import Array, Interval, add, hull, meet, radius_of, subtract, unrounded
 from tether.certificates.model import Model
-from tether.certificates.programs import LOWER, UPPER, Program, enclose
+from tether.certificates.programs import LOWER, UPPER, Program, enclose, places_of
 from tether.certificates.structure import Bounds, Round, Structure
-from tether.certificates.survey import EDGE, Contraction, Survey, contraction_of, survey_of, widened
+from tether.certificates.survey import (
+    EDGE,
+    Contraction,
+    Survey,
+    contraction_of,
+    groups_of,
+    rounds_of,
+    survey_of,
+    widened,
+)
 from tether.core import validate
 from tether.core.certificate import Action, Observation
 from tether.core.ops import Flag, Number, Ops
@@ -79,17 +92,18 @@ from tether.core.ops import Flag, Number, Ops
 class Precision:
     """How finely the compiler looks; more costs time and gives freedom, never soundness."""
 
-    cells: int = 8
+    cells: int = 4
     """Pieces into which the range of draws is cut in the round at hand, about."""
     later_cells: int = 1
     """The same in later rounds."""
-    rounds: int = 2
-    """K, later rounds that are looked at one by one, if a tail is known."""
+    rounds: int | None = None
+    """K, later rounds that are looked at one by one, if a tail is known; None for what the compiler finds worth it."""
 
     def __post_init__(self) -> None:
         for name in ("cells", "later_cells"):
             validate.count(name, getattr(self, name))
-        validate.count("rounds", self.rounds, minimum=0)
+        if self.rounds is not None:
+            validate.count("rounds", self.rounds, minimum=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +112,16 @@ class CompiledStructure(Structure):
 
     kind: ClassVar[str] = "compiled"
     scalar: ClassVar[bool] = False
+    turns: ClassVar[int] = 8
 
     model: Model
     horizon: int
     precision: Precision = Precision()
+
+    @property
+    def flat(self) -> Flat:
+        """The model's functions of flat vectors."""
+        return Flat(self.model)
 
     def __post_init__(self) -> None:
         # Now, not when a program that uses it is being traced.
@@ -138,50 +158,13 @@ class CompiledStructure(Structure):
         """The smallest cost of the prior that was seen anywhere in the ranges."""
         return self._survey.seen_cost
 
-    # ---- the model in flat vectors
-
-    def _shaped(self, which: int, values: Array) -> Array:
-        return jnp.reshape(values, self.model.shapes[which])
-
-    def _played(self, x: Array, z: Array, a: Array, w: Array) -> Array:
-        """[1 + n]: cost and next state."""
-        given = [self._shaped(i, each) for i, each in enumerate((x, z, a, w))]
-        if self.model.play is not None:
-            cost, after = self.model.play(*given)
-        else:
-            cost, after = self.model.cost(*given), self.model.step(*given)
-        return jnp.concatenate([jnp.reshape(cost, (1,)), jnp.reshape(after, (-1,))]).astype(x.dtype)
-
-    def _policy(self, plan: int, x: Array, z: Array) -> Array:
-        """[m] what the prior (0) or a backup plays, a backup within the range of actions."""
-        policy = (self.model.prior, *self.model.backups.values())[plan]
-        action = jnp.reshape(policy(self._shaped(0, x), self._shaped(1, z)), (-1,)).astype(x.dtype)
-        if plan == 0:
-            return action
-        low, high = (jnp.asarray(end, x.dtype) for end in self.model.box("action"))
-        return jnp.minimum(jnp.maximum(action, low), high)
-
-    def _closed_loop(self, plan: int, x: Array, z: Array, w: Array) -> Array:
-        return self._played(x, z, self._policy(plan, x, z), w)
-
-    def _box(self, name: str, dtype: Any) -> Interval:
-        low, high = self.model.box(name)
-        return Interval(rounded(low, dtype, -1.0), rounded(high, dtype, 1.0))
+    def searching(self) -> AbstractContextManager[None]:
+        """Without rounding every operation outward, half of the work; in float64 that is far below the reserve."""
+        return unrounded() if jnp.zeros(()).dtype == np.float64 else nullcontext()
 
     def _cells(self, count: int, dtype: Any) -> Interval:
         cells = cut(*self.model.box("draws"), count, self._survey.draw_effects)
         return Interval(rounded(cells.low, dtype, -1.0), rounded(cells.high, dtype, 1.0))
-
-    def _context(self, place: Array, dtype: Any) -> Interval:
-        """The range of the context in the round after `place` rounds."""
-        if self.model.band is None:
-            return self._box("context", dtype)
-        low, high = (
-            rounded(np.reshape(end, (len(end), -1)), dtype, side)
-            for end, side in zip(self.model.band, (-1.0, 1.0), strict=True)
-        )
-        at = jnp.clip(jnp.asarray(place, int), 0, low.shape[0] - 1)
-        return Interval(low[at], high[at])
 
     # ---- what holds in the whole range
 
@@ -189,31 +172,31 @@ class CompiledStructure(Structure):
     def _survey(self) -> Survey:
         """Slopes and ranges under the prior over all states, contexts and draws."""
         with jax.enable_x64(True):
-            return survey_of(self.model, lambda x, z, w: self._closed_loop(0, x, z, w))
+            return survey_of(self.model, lambda x, z, w: self.flat.closed_loop(0, x, z, w))
 
     @cached_property
     def contraction(self) -> Contraction | None:
         """That gaps shrink under the prior, if the compiler found that they do."""
         return contraction_of(self._survey)
 
+    @cached_property
+    def rounds(self) -> int:
+        """K: later rounds that are looked at one by one, where a tail is known."""
+        asked = self.precision.rounds
+        return rounds_of(self._survey, self.contraction) if asked is None else asked
+
     # ---- Structure
 
     def start(self, zero: Number) -> Any:
         """Both plants in the same state, whatever that is."""
         like = jnp.asarray(zero)
-        n, p, count = (
-            self.model.sizes[0],
-            self.model.sizes[3],
-            len(self._cells(self.precision.cells, like.dtype).low),
+        n, nz, m, _ = self.model.sizes
+        x, z, a = (jnp.zeros(size, like.dtype) for size in (n, nz, m))
+        empty = jax.eval_shape(
+            lambda x, z, a: self._both(x, z, a, self._surroundings(Interval(x, x), z)), x, z, a
         )
-
-        def empty(inputs: int) -> Cells:
-            shapes = ((count, 1 + n), (count, inputs, 1 + n), (count, 1 + n))
-            kinds = (Interval, Unbounded, Interval)
-            ends = ((jnp.zeros(shape, like.dtype) + like for _ in range(2)) for shape in shapes)
-            return Cells(*(kind(*each) for kind, each in zip(kinds, ends, strict=True)))
-
-        return Gaps(empty(p), empty(n + p), jnp.zeros(n, like.dtype) + like, like, like)
+        empty = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype) + like, empty)
+        return Gaps(empty, jnp.zeros(n, like.dtype) + like, like, like)
 
     def read(self, observation: Observation) -> Any:
         """(x, z) of an observation."""
@@ -232,18 +215,13 @@ class CompiledStructure(Structure):
         return x, z
 
     def admits(self, seen: Any, ops: Ops) -> Flag:  # noqa: ARG002
-        """Whether state and context are in their ranges; a NaN is not."""
-        x, z = seen
-        boxes = (self._box(name, x.dtype) for name in ("state", "context"))
-        found: Any = jnp.asarray(True)
-        for values, box in zip((x, z), boxes, strict=True):
-            unit = 64.0 * float(np.finfo(x.dtype).eps) * (1.0 + abs(box.low) + abs(box.high))
-            found = found & jnp.all((values >= box.low - unit) & (values <= box.high + unit))
+        """Whether state and context are numbers; `refine`, which knows their round-off, looks at their ranges."""
+        found: Any = jnp.all(jnp.isfinite(seen[0])) & jnp.all(jnp.isfinite(seen[1]))
         return found  # type: ignore[no-any-return]
 
     def agrees(self, seen: Any, prior: Action, epsilon: Number, ops: Ops) -> Flag:  # noqa: ARG002
         """Whether the model's prior plays this."""
-        own = self._policy(0, *seen)
+        own = self.flat.policy(0, *seen)
         off = jnp.max(abs(own - jnp.reshape(prior, (-1,))) - 256.0 * epsilon * (1.0 + abs(own)))
         found: Any = off <= 0.0
         return found  # type: ignore[no-any-return]
@@ -252,38 +230,39 @@ class CompiledStructure(Structure):
         """The prior's state as a point."""
         zero = 0.0 * seen[0][0]
         point = Interval(prior_seen[0], prior_seen[0])
-        return Refined(*point, self._prior_side(point, seen[1]), zero, seen[0], zero <= 0.0)
+        return Refined(self._surroundings(point, seen[1]), zero, seen[0], zero <= 0.0)
 
     def backup(self, plan: int, now: Round, ops: Ops) -> Action:  # noqa: ARG002
         """What a backup plays, inside the box."""
-        action = jnp.reshape(self._policy(plan, *now.seen), self.model.shapes[2])
+        action = jnp.reshape(self.flat.policy(plan, *now.seen), self.model.shapes[2])
         return jnp.clip(action, now.low, now.high)
 
     def gap_features(self, gaps: Any, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
         """How far the own state may be above and below the prior's, summed over its entries."""
-        above = jnp.sum(jnp.maximum(gaps.state - gaps.low, 0.0))
-        below = jnp.sum(jnp.maximum(gaps.high - gaps.state, 0.0))
+        above = jnp.sum(jnp.maximum(gaps.own - gaps.prior.state.low, 0.0))
+        below = jnp.sum(jnp.maximum(gaps.prior.state.high - gaps.own, 0.0))
         return above, below  # type: ignore[return-value]
 
     def refine(self, gaps: Any, seen: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         """The box of the prior's state, narrowed by what the own state and the last cost tell of the draw."""
         x, z = seen
-        costs, after = around(gaps.cost, epsilon), around(x, epsilon)
-        observed = Interval(*(jnp.concatenate([c[None], s]) for c, s in zip(costs, after, strict=True)))
-        draws, possible = self._explained(gaps.own, observed)
-        near = both_ways(gaps.radius, len(possible))
-        other = spread(gaps.prior, side_by_side(near, draws))
-        boxes = meet(other, subtract(observed, difference(gaps.own, gaps.prior, draws, near, 1.0)))
-        low = jnp.min(jnp.where(possible[:, None], boxes.low, jnp.inf), axis=0)[1:]
-        high = jnp.max(jnp.where(possible[:, None], boxes.high, -jnp.inf), axis=0)[1:]
+        told = jnp.isfinite(gaps.cost)
+        cost, after = around(jnp.where(told, gaps.cost, 0.0)[None], epsilon), around(x, epsilon)
+        cost = Interval(jnp.where(told, cost.low, -jnp.inf), jnp.where(told, cost.high, jnp.inf))
+        own, prior, apart = gaps.sides
+        draws, possible = self._explained(own, (cost, after))
+        near = self._by_state(gaps.radius)
+        other = spread(prior.state, (*near, *draws))
+        gap = meet(difference(own.state, prior.state, draws, near), apart.state)
+        boxes = meet(other, subtract(after, gap))
+        low = jnp.min(jnp.where(possible[:, None], boxes.low, jnp.inf), axis=0)
+        high = jnp.max(jnp.where(possible[:, None], boxes.high, -jnp.inf), axis=0)
         first = gaps.rounds <= 0.0
         known = first | ~jnp.any(possible)
         box = Interval(jnp.where(known, x, low), jnp.where(known, x, high))
-        context = self._context(gaps.rounds, x.dtype)
-        off = 64.0 * epsilon * (1.0 + abs(z))
-        foretold = jnp.all((z >= context.low - off) & (z <= context.high + off))
-        explained = (first | jnp.any(possible)) & foretold
-        return Refined(*box, self._prior_side(box, z), gaps.rounds, x, explained)
+        explained = (first | jnp.any(possible)) & within(x, self.flat.box("state", x.dtype), epsilon)
+        explained &= within(z, self.flat.contexts(gaps.rounds, x.dtype), epsilon)
+        return Refined(self._surroundings(box, z), gaps.rounds, x, explained)
 
     def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
         """See the module."""
@@ -291,8 +270,9 @@ class CompiledStructure(Structure):
         seen: Any = now.seen
         x, z = seen
         flat = jnp.reshape(jnp.asarray(action, x.dtype), (-1,))
-        own = self._own_side(x, z, flat)
-        first, radius = self._first(own, refined, now.lam, now.cost_floor)
+        sides = self._both(x, z, flat, refined.prior)
+        radius = radius_of(refined.prior.state)
+        first = self._first(sides, radius, now.lam, now.cost_floor)
         later, rest = self._later(first, plan, refined.rounds, now.lam, now.cost_floor)
         totals = [first.excess]
         if plan > 0:  # a backup that the box does not leave as it is has no bounds
@@ -302,52 +282,78 @@ class CompiledStructure(Structure):
             rest = jnp.where(free, rest, jnp.inf)
         for each in (*later, rest):
             totals.append(totals[-1] + each)
-        step: Any = (own, refined.prior, radius, refined.rounds)
+        step: Any = (sides, radius, refined.rounds)
         return Bounds(tuple(totals), first.ceiling, step)
 
     def close(self, step: Any, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Any]:  # noqa: ARG002
         """The least that the prior can have paid, from the draws that explain the cost."""
-        own, prior, radius, rounds = step
-        seen = Interval(*(end[None] for end in around(jnp.asarray(cost, radius.dtype), epsilon)))
-        draws, possible = self._explained(only(own, 1), seen)
-        near = both_ways(radius, len(possible))
-        paid = spread(only(prior, 1), side_by_side(near, draws)).low[:, 0]
-        more = difference(only(own, 1), only(prior, 1), draws, near, 1.0).high[:, 0]
+        sides, radius, rounds = step
+        own, prior, apart = sides
+        seen = around(jnp.reshape(jnp.asarray(cost, radius.dtype), (1,)), epsilon)
+        draws, possible = self._explained(own[:1], (seen,))
+        near = self._by_state(radius)
+        paid = spread(prior.cost, (*near, *draws)).low[:, 0]
+        more = jnp.minimum(difference(own.cost, prior.cost, draws, near).high, apart.cost.high)[:, 0]
         floors = jnp.maximum(paid, seen.low[0] - more)
         floor = jnp.where(jnp.any(possible), jnp.min(jnp.where(possible, floors, jnp.inf)), -jnp.inf)
-        gaps: Any = Gaps(own, prior, radius, jnp.asarray(cost, radius.dtype), rounds + 1.0)
+        gaps: Any = Gaps(sides, radius, jnp.asarray(cost, radius.dtype), rounds + 1.0)
         return floor, gaps  # type: ignore[return-value]
+
+    def unseen(self, step: Any, ops: Ops) -> Any:  # noqa: ARG002
+        """As `close`, with a cost that tells nothing of the draw."""
+        sides, radius, rounds = step
+        return Gaps(sides, radius, jnp.asarray(jnp.inf, radius.dtype), rounds + 1.0)
 
     # ---- the pieces
 
-    def _own_side(self, x: Array, z: Array, a: Array) -> Cells:
-        """Cost and next state of an action, as functions of the draw."""
-        program = Program(lambda w: self._played(x, z, a, w), self.model.sizes[3], x.dtype)
-        return jax.vmap(lambda cell: enclosed_cell(program, cell))(self._cells(self.precision.cells, x.dtype))
-
-    def _prior_side(self, box: Interval, z: Array) -> Cells:
-        """The same of the prior, as functions of its state and the draw."""
+    def _surroundings(self, box: Interval, z: Array) -> Prior:
+        """What is known of the prior in a round, if its state is in a box."""
         n, p = self.model.sizes[0], self.model.sizes[3]
-        program = Program(lambda u: self._closed_loop(0, u[:n], z, u[n:]), n + p, z.dtype)
-        return jax.vmap(lambda cell: enclosed_cell(program, join(box, cell)))(
+        program = Program(lambda u: self.flat.closed_loop(0, u[:n], z, u[n:]), groups_of(n, p), z.dtype)
+        sides = jax.vmap(lambda cell: enclosed_side(program, join(box, cell)))(
             self._cells(self.precision.cells, z.dtype)
         )
+        policy = Program(lambda u: self.flat.policy(0, u, z), groups_of(n), z.dtype)
+        return Prior(box, Interval(*policy.enclosed(box, True)[0].range), sides)
 
-    def _first(self, own: Cells, refined: Any, lam: Number, floor: Number) -> tuple[First, Array]:
-        """(what this round can lead to, half the width of the prior's box)."""
-        radius = radius_of(Interval(refined.low, refined.high))
-        draws = self._half_widths(radius.dtype)
-        near = both_ways(radius, len(draws.low))
-        joined = side_by_side(near, draws)
-        weight = jnp.ones(own.middle.low.shape[1], radius.dtype).at[0].set(1.0 + lam)
-        apart = difference(own, refined.prior, draws, near, weight)
+    def _both(self, x: Array, z: Array, a: Array, prior: Prior) -> Sides:
+        """Cost and next state of an action, those of the prior, and how far they are apart, in every cell of draws.
+
+        Apart in two ways: as functions of the same draw (`difference`), and here by the way from the prior's state and
+        action to the own ones, along which slopes add up: what vanishes with the deviation.
+        """
+        n, _, m, p = self.model.sizes
+        own = Program(lambda w: self.flat.played(x, z, a, w), groups_of(p), x.dtype)
+        way = Program(
+            lambda u: self.flat.played(u[:n], z, u[n : n + m], u[n + m :]), groups_of(n, m, p), x.dtype
+        )
+        here = Interval(x, x), Interval(a, a)
+        there = prior.state, prior.action
+        both = join(*(hull(*each) for each in zip(here, there, strict=True)))
+        steps = way.split_box(join(*(subtract(*each) for each in zip(here, there, strict=True))))
+
+        def of_cell(cell: Interval) -> tuple[Side, Apart]:
+            along = enclosed_side(way, join(both, cell))
+            moved = [moved_by(each.slopes[: len(steps)], steps) for each in along]
+            return enclosed_side(own, cell), Apart(*moved)
+
+        mine, apart = jax.vmap(of_cell)(self._cells(self.precision.cells, x.dtype))
+        return Sides(mine, prior.sides, apart)
+
+    def _first(self, sides: Sides, radius: Array, lam: Number, floor: Number) -> First:
+        """What this round can lead to; `radius` is half the width of the prior's box."""
+        own, prior, apart = sides
+        near, draws = self._by_state(radius), self._half_widths(radius.dtype)
+        excess = difference(own.cost, prior.cost, draws, near, 1.0 + lam).high
         # The same number as (own - prior's) - lam prior's, where the prior pays at least the floor.
-        plain = difference(only(own, 1), only(refined.prior, 1), draws, near, 1.0).high[:, 0]
-        other = spread(refined.prior, joined)
-        excess = jnp.max(jnp.minimum(apart.high[:, 0], plain - lam * jnp.maximum(other.low[:, 0], floor)))
-        mine, gap, prior = (over_cells(each) for each in (spread(own, draws), apart, other))
-        own_next, gap, prior = (Interval(*(end[1:] for end in each)) for each in (mine, gap, prior))
-        return First(excess, mine.high[0], own_next, gap, meet(prior, subtract(own_next, gap))), radius
+        more = jnp.minimum(difference(own.cost, prior.cost, draws, near).high, apart.cost.high)
+        paid = spread(prior.cost, (*near, *draws)).low
+        excess = jnp.max(jnp.minimum(excess, more - lam * jnp.maximum(paid, floor)))
+        ceiling = jnp.max(spread(own.cost, draws).high)
+        after = over_cells(spread(own.state, draws))
+        gap = over_cells(meet(difference(own.state, prior.state, draws, near), apart.state))
+        other = over_cells(spread(prior.state, (*near, *draws)))
+        return First(excess, ceiling, after, gap, meet(other, subtract(after, gap)))
 
     def _later(
         self, first: First, plan: int, rounds: Array, lam: Number, floor: Number
@@ -356,11 +362,11 @@ class CompiledStructure(Structure):
         dtype = first.excess.dtype
         contraction = self.contraction if plan == 0 else None
         tailed = contraction is not None or (plan > 0 and self._survey.invariant)
-        count = min(self.precision.rounds, self.horizon - 1) if tailed else self.horizon - 1
+        count = min(self.rounds, self.horizon - 1) if tailed else self.horizon - 1
         turn = self._prior_round if plan == 0 else partial(self._backup_round, plan)
 
         def body(boxes: Boxes, place: Array) -> tuple[Boxes, Array]:
-            return turn(boxes, self._context(rounds + place, dtype), lam, floor)
+            return turn(boxes, self.flat.contexts(rounds + place, dtype), lam, floor)
 
         boxes, later = Boxes(first.own, first.gap, first.prior), []
         if count:
@@ -385,7 +391,7 @@ class CompiledStructure(Structure):
         slack = EDGE * (everywhere.high - everywhere.low)
         last = Interval(boxes.own.low - slack, boxes.own.high + slack)
         after, excess = turn(
-            Boxes(last, subtract(last, everywhere), everywhere), self._box("context", dtype), lam, floor
+            Boxes(last, subtract(last, everywhere), everywhere), self.flat.box("context", dtype), lam, floor
         )
         return jnp.where(inside(after.own, last), jnp.maximum(excess, 0.0), jnp.inf)
 
@@ -396,24 +402,27 @@ class CompiledStructure(Structure):
         n, nz, _, p = self.model.sizes
         dtype = boxes.own.low.dtype
         program = Program(
-            lambda u: self._closed_loop(0, u[:n], u[n : n + nz], u[n + nz :]), n + nz + p, dtype
+            lambda u: self.flat.closed_loop(0, u[:n], u[n : n + nz], u[n + nz :]), groups_of(n, nz, p), dtype
         )
+        states = len(groups_of(n))
         both = hull(boxes.own, boxes.prior)
-
-        sides = [(i, side) for side in (UPPER, LOWER) for i in range(1, 1 + n)]
+        apart = self._by_state(boxes.gap)
 
         def of_cell(cell: Interval) -> tuple[Interval, Interval, Interval, Array]:
+            cost, either = enclosed_side(program, join(both, context, cell))
             # The slopes over both boxes serve the own one, too.
-            own, either = enclose(
-                program, join(boxes.own, context, cell), sides, over=join(both, context, cell)
+            box = join(boxes.own, context, cell)
+            centre = 0.5 * box.low + 0.5 * box.high
+            there = program.enclosed(Interval(centre, centre), False)[1].range
+            own = meet(add(there, moved_by(either.slopes, program.split(radius_of(box)))), either.range)
+            gap = moved_by(either.slopes[:states], apart)
+            excess = moved_by(cost.slopes[:states], apart).high[0] - lam * jnp.maximum(
+                cost.range.low[0], floor
             )
-            slope = either.slope
-            assert slope is not None
-            gap = moved_by(type(slope)(*(end[:n] for end in slope)), boxes.gap)
-            return own, gap, either.range, gap.high[0] - lam * jnp.maximum(either.range.low[0], floor)
+            return own, gap, either.range, excess
 
         *found, excess = jax.vmap(of_cell)(self._cells(self.precision.later_cells, dtype))
-        own, gap, either = (over_cells(Interval(*(end[:, 1:] for end in each))) for each in found)
+        own, gap, either = (over_cells(each) for each in found)
         return Boxes(own, gap, meet(either, subtract(own, gap))), self._if_inside(boxes, jnp.max(excess))
 
     def _backup_round(
@@ -425,11 +434,13 @@ class CompiledStructure(Structure):
 
         def joint(u: Array) -> Array:
             x, prior, z, w = jnp.split(u, (n, 2 * n, 2 * n + nz))
-            own, other = self._closed_loop(plan, x, z, w), self._closed_loop(0, prior, z, w)
-            costs = jnp.stack([own[0] - (1.0 + lam) * other[0], own[0], other[0]])
-            return jnp.concatenate([costs, own[1:], other[1:]])
+            (cost, after), (paid, other) = (
+                self.flat.closed_loop(plan, x, z, w),
+                self.flat.closed_loop(0, prior, z, w),
+            )
+            return jnp.concatenate([cost - (1.0 + lam) * paid, cost, paid, after, other])
 
-        program = Program(joint, 2 * n + nz + p, dtype)
+        program = Program(joint, groups_of(n, n, nz, p), dtype)
         states = [(i, side) for side in (UPPER, LOWER) for i in range(3, 3 + 2 * n)]
         sides = [(0, UPPER), (1, UPPER), (2, LOWER), *states]
         found = jax.vmap(
@@ -452,17 +463,25 @@ class CompiledStructure(Structure):
         low, high = widened(self.model)
         return Interval(rounded(low, dtype, 1.0), rounded(high, dtype, -1.0))
 
-    def _half_widths(self, dtype: Any) -> Interval:
-        """[c, p]: the draws of each cell, as differences from its middle."""
-        cells = self._cells(self.precision.cells, dtype)
-        half = radius_of(cells)
-        return Interval(-half, half)
+    def _half_widths(self, dtype: Any) -> Groups:
+        """[c, g] by group: the draws of each cell, as differences from its middle."""
+        half = radius_of(self._cells(self.precision.cells, dtype))
+        return tuple(half[:, each] for each in places_of(groups_of(self.model.sizes[3])))
 
-    def _explained(self, own: Cells, seen: Interval) -> tuple[Interval, Array]:
+    def _by_state(self, values: Any) -> Groups:
+        """Numbers [n], or an interval of them, by group of the state."""
+        places = places_of(groups_of(self.model.sizes[0]))
+        if isinstance(values, Interval):
+            return tuple(Interval(values.low[each], values.high[each]) for each in places)
+        return tuple(values[each] for each in places)
+
+    def _explained(self, own: Any, seen: tuple[Interval, ...]) -> tuple[Groups, Array]:
         """For each cell the draws (as differences from its middle) that explain what was seen, and if there are any."""
-        draws, possible = jax.vmap(solved, in_axes=(0, 0, None))(
-            own, self._half_widths(own.middle.low.dtype), seen
-        )
-        # What is not a number rules nothing out.
-        never = jnp.any((own.range.low > seen.high) | (own.range.high < seen.low), axis=1)
-        return draws, possible & ~never
+        away = tuple(Interval(-each, each) for each in self._half_widths(seen[0].low.dtype))
+        draws, possible = jax.vmap(solved, in_axes=(0, 0, None))(tuple(own), away, seen)
+        for cells, observed in zip(own, seen, strict=True):
+            # What is not a number rules nothing out.
+            possible &= ~jnp.any(
+                (cells.range.low > observed.high) | (cells.range.high < observed.low), axis=1
+            )
+        return draws, possible

@@ -8,7 +8,10 @@ that are NaN, and comparisons that grant freedom fail on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,21 +49,54 @@ def exact(values: Any) -> Interval:
     return Interval(array, array)
 
 
+def fixed(value: Interval) -> bool:
+    """Whether it is single numbers that are known when the program is built."""
+    return value.exact and isinstance(value.low, np.ndarray | np.generic)
+
+
+def library(*arrays: Any) -> Any:
+    """NumPy for numbers that are known when the program is built, which cost nothing later; else JAX."""
+    return np if all(isinstance(each, np.ndarray | np.generic | float) for each in arrays) else jnp
+
+
+def smaller(first: Array, second: Array) -> Array:
+    """The minimum, entry by entry."""
+    return library(first, second).minimum(first, second)
+
+
+def larger(first: Array, second: Array) -> Array:
+    """The maximum, entry by entry."""
+    return library(first, second).maximum(first, second)
+
+
 def hull(first: Interval, second: Interval) -> Interval:
     """The smallest interval that holds both."""
-    found = Interval(jnp.minimum(first.low, second.low), jnp.maximum(first.high, second.high))
+    found = Interval(smaller(first.low, second.low), larger(first.high, second.high))
     return _like(found, first, second)
 
 
 def meet(first: Interval, second: Interval) -> Interval:
     """What both allow; one that is empty by round-off is a single number."""
-    low, high = jnp.maximum(first.low, second.low), jnp.minimum(first.high, second.high)
-    return Interval(jnp.minimum(low, high), jnp.maximum(low, high))
+    low, high = larger(first.low, second.low), smaller(first.high, second.high)
+    return Interval(smaller(low, high), larger(low, high))
+
+
+_ROUNDED: ContextVar[bool] = ContextVar("rounded", default=True)
+
+
+@contextmanager
+def unrounded() -> Iterator[None]:
+    """Programs that are built in here do not round outward: for looking around, where the result is checked later."""
+    token = _ROUNDED.set(False)
+    try:
+        yield
+    finally:
+        _ROUNDED.reset(token)
 
 
 def outward(low: Array, high: Array, units: float = 1.0) -> Interval:
     """Both ends moved outward by `units` of round-off, and by the smallest normal number."""
-    if not jnp.issubdtype(low.dtype, jnp.floating):
+    if not _ROUNDED.get() or not jnp.issubdtype(low.dtype, jnp.floating):
         return Interval(low, high)
     finfo = np.finfo(low.dtype)
     unit, tiny = units * float(finfo.eps), float(finfo.tiny)
@@ -98,16 +134,34 @@ def times(first: Interval, second: Interval) -> Interval:
     """The product. 0 times infinity is 0: what is 0 stays so however large the other is."""
     if first.exact and not second.exact:
         first, second = second, first
+    if fixed(second) and np.all(second.low == 1.0):
+        return _stretched(first, np.shape(second.low))
     careful = isinstance(first, Unbounded) or isinstance(second, Unbounded)
-    product = _careful_product if careful else jnp.multiply
-    ends = [product(first.low, second.low), product(first.high, second.low)]
+    product = _careful_product if careful else operator.mul
+    ends = [product(first.low, second.low)]
+    if not first.exact:
+        ends += [product(first.high, second.low)]
     if not second.exact:
         ends += [product(first.low, second.high), product(first.high, second.high)]
-    low, high = ends[0], ends[0]
-    for each in ends[1:]:
-        low, high = jnp.minimum(low, each), jnp.maximum(high, each)
+    low, high = ends[0], ends[-1]
+    # The sign of a number that is known tells which end is which.
+    if fixed(second) and np.all(second.low <= 0.0):
+        low, high = high, low
+    elif not (fixed(second) and np.all(second.low >= 0.0)):
+        low = high = ends[0]
+        for each in ends[1:]:
+            low, high = smaller(low, each), larger(high, each)
     found = outward(low, high)
     return Unbounded(*found) if careful else found
+
+
+def _stretched(value: Interval, shape: tuple[int, ...]) -> Interval:
+    """The same numbers in a shape that they broadcast to together with `shape`."""
+    wanted = np.broadcast_shapes(np.shape(value.low), shape)
+    if wanted == np.shape(value.low):
+        return value
+    low = library(value.low).broadcast_to(value.low, wanted)
+    return type(value)(low, low if value.exact else library(value.high).broadcast_to(value.high, wanted))
 
 
 def _careful_product(first: Array, second: Array) -> Array:
@@ -171,7 +225,7 @@ def _rising(function: Callable[[Array], Array], units: float = 4.0) -> Callable[
 
 def _square(value: Interval) -> Interval:
     low, high = value.low * value.low, value.high * value.high
-    found = outward(jnp.minimum(low, high), jnp.maximum(low, high))
+    found = outward(smaller(low, high), larger(low, high))
     return Interval(jnp.where(contains_zero(value), 0.0, jnp.maximum(found.low, 0.0)), found.high)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from tether.certificates.functions import in_two_precisions
 
 Values: TypeAlias = Any
 """A number or [n], as the ranges say."""
@@ -64,11 +67,17 @@ class Model:
     """observation to (x, z); without it an observation is [x..., z...], flat."""
     play: Callable[[Values, Values, Values, Values], tuple[Any, Values]] | None = None
     """(cost, next state) at once, where that is less work than both functions; None if it is not."""
+    reward: Callable[[Values, Values, Values, Values], Any] | None = None
+    """reward(x, z, a, w): what a learner earns, for `tether.systems.from_model`; no bound depends on it."""
+    initial: Values | None = None
+    """The state before the first round, to simulate; the middle of the range if None."""
 
     def __post_init__(self) -> None:
         for name in ("step", "cost", "prior"):
             if not callable(getattr(self, name)):
                 raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+        for name in ("step", "cost", "prior", "reward", "play"):
+            object.__setattr__(self, name, in_two_precisions(getattr(self, name)))
         for name in ("state", "context", "draws", "action"):
             low, high = _ends(name, getattr(self, name))
             if np.any(~(low <= high)) or (
@@ -82,6 +91,8 @@ class Model:
                 raise TypeError(
                     f"backups must map names other than 'prior' to functions, got {name!r}: {backup!r}"
                 )
+        backups = {name: in_two_precisions(each) for name, each in self.backups.items()}
+        object.__setattr__(self, "backups", backups)
         if self.band is not None:
             low, high = _ends("band", self.band)
             shape = _ends("context", self.context)[0].shape
@@ -107,6 +118,43 @@ class Model:
         """The ends of a range as flat vectors."""
         low, high = _ends(name, getattr(self, name))
         return low.reshape(-1), high.reshape(-1)
+
+    def policy(self, observation: Any) -> Any:
+        """The prior's action for an observation, as `tether.Guard(certificate, prior=model.policy)` asks for it.
+
+        Computed in float64: a number, or [m]. An observation is what `read` takes; without it [x..., z...], flat.
+        """
+        return self._policy(observation)
+
+    @cached_property
+    def _policy(self) -> Callable[[Any], Any]:
+        import jax
+        import jax.numpy as jnp
+
+        n, shapes = self.sizes[0], self.shapes
+
+        def prior(observation: Any) -> Any:
+            if self.read is not None:
+                x, z = self.read(observation)
+            else:
+                flat = jnp.reshape(observation, (-1,))
+                x, z = flat[:n], flat[n:]
+            action = self.prior(jnp.reshape(x, shapes[0]), jnp.reshape(z, shapes[1]))
+            return jnp.reshape(jnp.asarray(action, dtype=float), shapes[2])
+
+        compiled = jax.jit(prior)
+
+        def of(observation: Any) -> Any:
+            with jax.enable_x64(True):
+                seen: Any
+                if hasattr(observation, "keys"):
+                    seen = {name: np.asarray(each, dtype=float) for name, each in observation.items()}
+                else:
+                    seen = np.asarray(observation, dtype=float)
+                found = np.asarray(compiled(seen))
+            return found if shapes[2] else float(found)
+
+        return of
 
     @classmethod
     def linear(
@@ -145,11 +193,12 @@ class Model:
             raise ValueError(
                 f"A must be [n, n], B [n, m] and K [m, n], got {a_matrix.shape}, {b_matrix.shape}, {gain.shape}"
             )
+        effect = None if E is None else np.asarray(E, dtype=float)
         low, high = _ends("action", action)
 
         def step(x: Values, z: Values, a: Values, w: Values) -> Values:
             moved = a_matrix @ x + b_matrix @ a + w
-            return moved if E is None else moved + np.asarray(E, dtype=float) @ z
+            return moved if effect is None else moved + effect @ z
 
         def prior(x: Values, _z: Values) -> Values:
             import jax.numpy as jnp
@@ -201,7 +250,8 @@ class _OfEnv:
             for name in env.drawn_names
             if name in ranges and np.all(np.asarray(ranges[name][0]) == np.asarray(ranges[name][1]))
         }
-        self.seen = tuple(name for name in env.visible if name not in self.fixed)
+        # What is only shown, such as a clock, has no effect on costs either.
+        self.seen = tuple(name for name in env.visible if name in env.series and name not in self.fixed)
         self.hidden = tuple(name for name in env.hidden if name not in self.fixed)
         missing = [name for name in (*self.seen, *self.hidden) if name not in ranges]
         if missing or not self.fields:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.enclosures import (
+    CannotBound,
+    Enclosed,
+    Slopes,
+    concatenate_along,
+    moved,
+    numpy_move,
+    place,
+)
 from tether.certificates.intervals import (
     UNARY,
     Array,
@@ -20,6 +29,8 @@ from tether.certificates.intervals import (
     dot,
     exact,
     hull,
+    larger,
+    library,
     negative,
     outward,
     power,
@@ -28,21 +39,6 @@ from tether.certificates.intervals import (
     subtract,
     times,
 )
-
-
-class CannotBound(ValueError):
-    """A function uses an operation that intervals are not known for."""
-
-
-class Enclosed(NamedTuple):
-    """What is known of an intermediate value."""
-
-    range: Interval
-    slope: Interval | None
-    """[d, *shape] for each of the d inputs; None if it depends on none of them."""
-    middle: Interval | None = None
-    """Its value at the middle of the box; None if it depends on no input."""
-
 
 LINEAR = frozenset(
     [
@@ -88,13 +84,15 @@ BENT = (
     )
 )
 """Operations that are not linear: what they are given is made as tight as can be."""
+MIXING = frozenset(["dot_general", "reduce_sum", "reduce_max", "reduce_min", "cumsum", "select_n"])
+"""Operations after which an input may occur twice although it occurs once in each thing that they are given."""
 
 
 def outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
     """Range and slopes of what an operation gives."""
     name, options = equation.primitive.name, equation.params
     kinds = {each.aval.dtype.kind for each in equation.outvars}
-    if "f" not in kinds and all(each.slope is None and each.range.exact for each in values):
+    if "f" not in kinds and all(not each.slopes and each.range.exact for each in values):
         return _known(equation, values)
     if name in ELEMENTWISE:
         values = [_lifted(name, each, equation.outvars[0].aval.shape) for each in values]
@@ -114,8 +112,8 @@ def outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
     if name in UNARY:
         return [_unary(UNARY[name], values[0])]
     if name in LINEAR:
-        return [moved(partial(equation.primitive.bind, **options), values[0])]
-    if all(each.slope is None and each.range.exact for each in values):
+        return [moved(partial(equation.primitive.bind, **options), values[0], numpy_move(name, options))]
+    if all(not each.slopes and each.range.exact for each in values):
         return _known(equation, values)
     raise CannotBound(f"the operation {name!r} cannot be bounded over an interval{place(equation)}")
 
@@ -124,97 +122,73 @@ def _known(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
     """Of single numbers that depend on no input."""
     found = equation.primitive.bind(*(each.range.low for each in values), **equation.params)
     several = found if equation.primitive.multiple_results else [found]
-    return [Enclosed(exact(each), None) for each in several]
+    return [Enclosed(exact(each), {}) for each in several]
 
 
 def _lifted(name: str, value: Enclosed, shape: tuple[int, ...]) -> Enclosed:
-    """A single number among arrays as an array, so that its slopes [d] are not taken for those of its entries."""
-    if value.range.low.shape == shape or (value.slope is None and name not in CHOICES):
+    """A single number among arrays as an array, so that its slopes [g] are not taken for those of its entries."""
+    if value.range.low.shape == shape or (not value.slopes and name not in CHOICES):
         return value
-    return moved(partial(jnp.broadcast_to, shape=shape), value)
-
-
-def place(equation: Any) -> str:
-    """Where in the user's code an operation stands."""
-    try:
-        from jax._src import source_info_util
-
-        frame = source_info_util.user_frame(equation.source_info.traceback)
-    except Exception:
-        return ""
-    return "" if frame is None else f"; it stands in {frame.file_name}, line {frame.start_line}"
+    return moved(partial(jnp.broadcast_to, shape=shape), value, lambda each: np.broadcast_to(each, shape))
 
 
 def _unary(rule: Unary, value: Enclosed) -> Enclosed:
     found = rule.range(value.range)
-    slope = None if value.slope is None else times(rule.slope(value.range), value.slope)
-    return Enclosed(found, slope)
+    if not value.slopes:
+        return Enclosed(found, {})
+    derivative = rule.slope(value.range)
+    return Enclosed(found, {group: times(derivative, slope) for group, slope in value.slopes.items()})
 
 
-def moved(move: Callable[[Array], Array], value: Enclosed) -> Enclosed:
-    """What a rearrangement of entries does, `move` being linear and exact."""
-    low = move(value.range.low)
-    found = Interval(low, low) if value.range.exact else type(value.range)(low, move(value.range.high))
-    slope = None
-    if value.slope is not None:
-        slope = type(value.slope)(*(jax.vmap(move)(each) for each in value.slope))
-    return Enclosed(found, slope)
-
-
-def _sum_of_slopes(first: Interval | None, second: Interval | None) -> Interval | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return add(first, second)
-
-
-def _spread(value: Enclosed, like: Interval | None) -> Interval:
-    """The slopes of a value, zeros where it depends on nothing."""
-    if value.slope is not None or like is None:
-        assert value.slope is not None
-        return value.slope
-    zeros = jnp.zeros((like.low.shape[0], *value.range.low.shape), like.low.dtype)
-    return Interval(zeros, zeros)
+def _sum_of_slopes(first: Slopes, second: Slopes) -> Slopes:
+    both = {group: add(slope, second[group]) for group, slope in first.items() if group in second}
+    return {**first, **second, **both}
 
 
 def _add(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    return Enclosed(add(first.range, second.range), _sum_of_slopes(first.slope, second.slope))
+    return Enclosed(add(first.range, second.range), _sum_of_slopes(first.slopes, second.slopes))
+
+
+def _negative(slopes: Slopes) -> Slopes:
+    return {group: negative(slope) for group, slope in slopes.items()}
 
 
 def _subtract(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    slope = None if second.slope is None else negative(second.slope)
-    return Enclosed(subtract(first.range, second.range), _sum_of_slopes(first.slope, slope))
+    return Enclosed(
+        subtract(first.range, second.range), _sum_of_slopes(first.slopes, _negative(second.slopes))
+    )
 
 
-def _times(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
-    parts = [
-        None if one.slope is None else times(other.range, one.slope)
-        for one, other in ((first, second), (second, first))
-    ]
-    return Enclosed(times(first.range, second.range), _sum_of_slopes(*parts))
+def _scaled(factor: Interval, slopes: Slopes) -> Slopes:
+    return {group: times(factor, slope) for group, slope in slopes.items()}
+
+
+def _times(equation: Any, first: Enclosed, second: Enclosed) -> Enclosed:
+    if equation is not None and equation.invars[0] is equation.invars[1]:
+        return _whole_power(2, first)
+    slopes = _sum_of_slopes(_scaled(second.range, first.slopes), _scaled(first.range, second.slopes))
+    return Enclosed(times(first.range, second.range), slopes)
 
 
 def _divide(_: Any, first: Enclosed, second: Enclosed) -> Enclosed:
     inverse = reciprocal(second.range)
     quotient = times(first.range, inverse)
-    over = None if first.slope is None else times(inverse, first.slope)
-    under = None
-    if second.slope is not None:
-        under = negative(times(times(quotient, inverse), second.slope))
-    return Enclosed(quotient, _sum_of_slopes(over, under))
+    under = _negative(_scaled(times(quotient, inverse), second.slopes)) if second.slopes else {}
+    return Enclosed(quotient, _sum_of_slopes(_scaled(inverse, first.slopes), under))
 
 
 def _extreme(larger: bool, first: Enclosed, second: Enclosed) -> Enclosed:
     """The larger (or smaller) of two; the slopes of that which it is, of both where it may be either."""
     one, other = first.range, second.range
-    pick = jnp.maximum if larger else jnp.minimum
+    known = library(one.low, other.low, one.high, other.high)
+    pick = known.maximum if larger else known.minimum
     low = pick(one.low, other.low)
     found = Interval(low, low if one.exact and other.exact else pick(one.high, other.high))
-    like = first.slope if first.slope is not None else second.slope
-    if like is None:
-        return Enclosed(found, None)
+    if not first.slopes and not second.slopes:
+        return Enclosed(found, {})
     is_first = one.low >= other.high if larger else one.high <= other.low
     is_second = other.low >= one.high if larger else other.high <= one.low
-    return Enclosed(found, _either(is_first, is_second, _spread(first, like), _spread(second, like)))
+    return Enclosed(found, _either_slopes(is_first, is_second, first.slopes, second.slopes))
 
 
 def _either(is_first: Array, is_second: Array, first: Interval, second: Interval) -> Interval:
@@ -223,16 +197,29 @@ def _either(is_first: Array, is_second: Array, first: Interval, second: Interval
     return type(both)(*(jnp.where(is_first, a, jnp.where(is_second, b, c)) for a, b, c in ends))
 
 
+def _either_slopes(is_first: Array, is_second: Array, first: Slopes, second: Slopes) -> Slopes:
+    """Those of the one or the other, zeros where it does not depend on a group; of both if it is not known."""
+    found = {}
+    for group in {**first, **second}:
+        known = first[group] if group in first else second[group]
+        zero = exact(np.zeros((), known.low.dtype))
+        found[group] = _either(is_first, is_second, first.get(group, zero), second.get(group, zero))
+    return found
+
+
 def _clamp(_: Any, low: Enclosed, value: Enclosed, high: Enclosed) -> Enclosed:
     return _extreme(False, _extreme(True, value, low), high)
 
 
 def _absolute(_: Any, value: Enclosed) -> Enclosed:
-    return _extreme(True, value, _negated(None, value))
+    found = _extreme(True, value, _negated(None, value))
+    # The two sides are one number: of both it is the larger, and never below 0.
+    low = larger(found.range.low, np.zeros((), found.range.low.dtype))
+    return found._replace(range=Interval(low, low if value.range.exact else found.range.high))
 
 
 def _negated(_: Any, value: Enclosed) -> Enclosed:
-    return Enclosed(negative(value.range), None if value.slope is None else negative(value.slope))
+    return Enclosed(negative(value.range), _negative(value.slopes))
 
 
 def _integer_power(equation: Any, value: Enclosed) -> Enclosed:
@@ -240,13 +227,12 @@ def _integer_power(equation: Any, value: Enclosed) -> Enclosed:
 
 
 def _whole_power(exponent: int, value: Enclosed) -> Enclosed:
-    slope = None
-    if value.slope is not None:
-        derivative = times(
-            exact(jnp.asarray(float(exponent), value.range.low.dtype)), power(value.range, exponent - 1)
-        )
-        slope = times(derivative, value.slope)
-    return Enclosed(power(value.range, exponent), slope)
+    found = power(value.range, exponent)
+    if not value.slopes:
+        return Enclosed(found, {})
+    factor = exact(np.asarray(float(exponent), value.range.low.dtype))
+    derivative = times(power(value.range, exponent - 1), factor)
+    return Enclosed(found, _scaled(derivative, value.slopes))
 
 
 WHOLE = frozenset(range(-16, 17))
@@ -262,12 +248,12 @@ def _real_power(_: Any, base: Enclosed, exponent: Enclosed) -> Enclosed:
     found = _unary(UNARY["exp"], _times(None, exponent, logarithm))
     # A negative base has a power if the exponent is whole: the logarithm knows nothing of it.
     held = base.range.low >= 0.0
-    ends = (-jnp.inf, jnp.inf)
-    slope = found.slope
-    if slope is not None:
-        slope = Unbounded(*(jnp.where(held, a, b) for a, b in zip(slope, ends, strict=True)))
+
+    def unless_negative(value: Interval) -> Interval:
+        return Unbounded(jnp.where(held, value.low, -jnp.inf), jnp.where(held, value.high, jnp.inf))
+
     return Enclosed(
-        Unbounded(*(jnp.where(held, a, b) for a, b in zip(found.range, ends, strict=True))), slope
+        unless_negative(found.range), {group: unless_negative(slope) for group, slope in found.slopes.items()}
     )
 
 
@@ -289,12 +275,13 @@ def _compare(name: str, first: Interval, second: Interval) -> Interval:
 
 def _truth(found: Interval, *values: Enclosed) -> Enclosed:
     """Truth values, and slopes of what they are made of: infinite where the box does not decide, as a jump is."""
-    like = next((each.slope for each in values if each.slope is not None), None)
-    if like is None:
-        return Enclosed(found, None)
-    size = jnp.where(found.low == found.high, 0.0, jnp.inf).astype(like.low.dtype)
-    size = jnp.broadcast_to(size, (like.low.shape[0], *size.shape))
-    return Enclosed(found, Unbounded(-size, size))
+    like = {group: slope for each in values for group, slope in each.slopes.items()}
+    slopes = {}
+    for group, slope in like.items():
+        size = jnp.where(found.low == found.high, 0.0, jnp.inf).astype(slope.low.dtype)
+        size = jnp.broadcast_to(size, (slope.low.shape[0], *size.shape))
+        slopes[group] = Unbounded(-size, size)
+    return Enclosed(found, slopes)
 
 
 def _not(_: Any, value: Enclosed) -> Enclosed:
@@ -318,31 +305,38 @@ def _select(equation: Any, condition: Enclosed, *cases: Enclosed) -> Enclosed:
     if condition.range.low.dtype != bool:
         sure, never = condition.range.low == 1, condition.range.high == 0
     found = _either(sure, never, if_true.range, if_false.range)
-    like = next((each.slope for each in (if_true, if_false, condition) if each.slope is not None), None)
-    if like is None:
-        return Enclosed(found, None)
-    slope = _either(sure, never, _spread(if_true, like), _spread(if_false, like))
+    # The condition is made of inputs, too: a jump counts for them as well.
+    of_condition = {
+        group: exact(np.zeros(np.shape(slope.low), slope.low.dtype))
+        for group, slope in condition.slopes.items()
+    }
+    slopes = _either_slopes(
+        sure, never, {**of_condition, **if_true.slopes}, {**of_condition, **if_false.slopes}
+    )
     decided = jnp.logical_or(sure, never)
-    jump = Unbounded(jnp.where(decided, slope.low, -jnp.inf), jnp.where(decided, slope.high, jnp.inf))
-    return Enclosed(found, jump)
+    jumps = {
+        group: Unbounded(jnp.where(decided, slope.low, -jnp.inf), jnp.where(decided, slope.high, jnp.inf))
+        for group, slope in slopes.items()
+    }
+    return Enclosed(found, jumps)
 
 
 def _convert(equation: Any, value: Enclosed) -> Enclosed:
     kind, given = equation.params["new_dtype"], value.range.low.dtype
     whole = jnp.issubdtype(given, jnp.floating) and not jnp.issubdtype(kind, jnp.floating)
-    if whole and not (value.slope is None and value.range.exact):
+    if whole and not (not value.slopes and value.range.exact):
         raise CannotBound(f"a conversion of numbers to {kind} cannot be bounded; use floor{place(equation)}")
-    found = moved(lambda each: each.astype(kind), value._replace(slope=None)).range
+    found = moved(lambda each: each.astype(kind), value._replace(slopes={})).range
     if not value.range.exact and jnp.issubdtype(kind, jnp.floating):
         found = outward(*found)
-    return Enclosed(found, value.slope)
+    return Enclosed(found, value.slopes)
 
 
 def _round(equation: Any, value: Enclosed) -> Enclosed:
     apply = partial(equation.primitive.bind, **equation.params)
-    slope = None if value.slope is None else times(step_slope(apply, value.range), value.slope)
+    slopes = _scaled(step_slope(apply, value.range), value.slopes) if value.slopes else {}
     low = apply(value.range.low)
-    return Enclosed(Interval(low, low if value.range.exact else apply(value.range.high)), slope)
+    return Enclosed(Interval(low, low if value.range.exact else apply(value.range.high)), slopes)
 
 
 def _dot(equation: Any, first: Enclosed, second: Enclosed) -> Enclosed:
@@ -350,13 +344,12 @@ def _dot(equation: Any, first: Enclosed, second: Enclosed) -> Enclosed:
     apply = partial(equation.primitive.bind, **options)
     (contracted, _), _ = options["dimension_numbers"]
     terms = int(np.prod([first.range.low.shape[axis] for axis in contracted], initial=1))
-    slope = None
-    if first.slope is not None:
-        slope = dot(first.slope, second.range, jax.vmap(apply, (0, None)), terms)
-    if second.slope is not None:
-        other = dot(first.range, second.slope, jax.vmap(apply, (None, 0)), terms)
-        slope = _sum_of_slopes(slope, other)
-    return Enclosed(dot(first.range, second.range, apply, terms), slope)
+    by_first, by_second = jax.vmap(apply, (0, None)), jax.vmap(apply, (None, 0))
+    slopes = _sum_of_slopes(
+        {group: dot(slope, second.range, by_first, terms) for group, slope in first.slopes.items()},
+        {group: dot(first.range, slope, by_second, terms) for group, slope in second.slopes.items()},
+    )
+    return Enclosed(dot(first.range, second.range, apply, terms), slopes)
 
 
 def _reduce_sum(equation: Any, value: Enclosed) -> Enclosed:
@@ -369,59 +362,53 @@ def _reduce_sum(equation: Any, value: Enclosed) -> Enclosed:
         off = [unit * sum_up(abs(end)) for end in each]
         return outward(low - off[0], high + off[1])
 
-    slope = None if value.slope is None else summed(value.slope, jax.vmap(apply))
-    return Enclosed(summed(value.range, apply), slope)
+    slopes = {group: summed(slope, jax.vmap(apply)) for group, slope in value.slopes.items()}
+    return Enclosed(summed(value.range, apply), slopes)
 
 
 def _reduce_extreme(equation: Any, value: Enclosed) -> Enclosed:
     apply = partial(equation.primitive.bind, **equation.params)
     found = Interval(*(apply(end) for end in value.range))
-    slope = None
-    if value.slope is not None:
-        axes = tuple(axis + 1 for axis in equation.params["axes"])
-        slope = type(value.slope)(jnp.min(value.slope.low, axis=axes), jnp.max(value.slope.high, axis=axes))
-    return Enclosed(found, slope)
+    axes = tuple(axis + 1 for axis in equation.params["axes"])
+    slopes = {
+        group: type(slope)(jnp.min(slope.low, axis=axes), jnp.max(slope.high, axis=axes))
+        for group, slope in value.slopes.items()
+    }
+    return Enclosed(found, slopes)
 
 
 def _concatenate(equation: Any, *values: Enclosed) -> Enclosed:
     return concatenate_along(equation.params["dimension"], values)
 
 
-def concatenate_along(axis: int, values: Sequence[Enclosed]) -> Enclosed:
-    """One after the other along an axis."""
-    low = jnp.concatenate([each.range.low for each in values], axis)
-    known = all(each.range.exact for each in values)
-    found = Interval(low, low if known else jnp.concatenate([each.range.high for each in values], axis))
-    like = next((each.slope for each in values if each.slope is not None), None)
-    if like is None:
-        return Enclosed(found, None)
-    slopes = [_spread(each, like) for each in values]
-    kind = Unbounded if any(isinstance(each, Unbounded) for each in slopes) else Interval
-    return Enclosed(found, kind(*(jnp.concatenate(ends, axis + 1) for ends in zip(*slopes, strict=True))))
-
-
 def _stacked(equation: Any, *values: Enclosed) -> Enclosed:
     axis = equation.params["axis"]
-    return concatenate_along(axis, [moved(partial(jnp.expand_dims, axis=axis), each) for each in values])
+    return concatenate_along(
+        axis,
+        [
+            moved(partial(jnp.expand_dims, axis=axis), each, lambda array: np.expand_dims(array, axis))
+            for each in values
+        ],
+    )
 
 
 def _padded(equation: Any, value: Enclosed, filling: Enclosed) -> Enclosed:
     options = equation.params
-    if filling.slope is not None:
+    if filling.slopes:
         raise CannotBound(f"a padding that depends on the inputs cannot be bounded{place(equation)}")
     found = Interval(
         *(equation.primitive.bind(a, b, **options) for a, b in zip(value.range, filling.range, strict=True))
     )
-    slope = None
-    if value.slope is not None:
-        pad: Any = jax.vmap(lambda each: equation.primitive.bind(each, jnp.zeros((), each.dtype), **options))
-        slope = type(value.slope)(*(pad(each) for each in value.slope))
-    return Enclosed(found, slope)
+    pad: Any = jax.vmap(lambda each: equation.primitive.bind(each, jnp.zeros((), each.dtype), **options))
+    slopes = {
+        group: type(slope)(*(pad(jnp.asarray(end)) for end in slope)) for group, slope in value.slopes.items()
+    }
+    return Enclosed(found, slopes)
 
 
 def _remainder(equation: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
     """What is left after whole multiples, towards 0, as C has it."""
-    if divisor.slope is not None or not divisor.range.exact:
+    if divisor.slopes or not divisor.range.exact:
         raise CannotBound(
             f"a remainder by a number that depends on the inputs cannot be bounded{place(equation)}"
         )
@@ -436,20 +423,19 @@ def _remainder(equation: Any, value: Enclosed, divisor: Enclosed) -> Enclosed:
     unit = 4.0 * float(np.finfo(by.dtype).eps) * jnp.maximum(abs(value.range.low), abs(value.range.high))
     low = jnp.where(same, ends[0] - unit, jnp.where(value.range.low >= 0.0, 0.0, -size))
     high = jnp.where(same, ends[1] + unit, jnp.where(value.range.high <= 0.0, 0.0, size))
-    slope = None
-    if value.slope is not None:
-        slope = Unbounded(
-            jnp.where(same, value.slope.low, -jnp.inf), jnp.where(same, value.slope.high, jnp.inf)
-        )
-    return Enclosed(Interval(low, high), slope)
+    slopes = {
+        group: Unbounded(jnp.where(same, slope.low, -jnp.inf), jnp.where(same, slope.high, jnp.inf))
+        for group, slope in value.slopes.items()
+    }
+    return Enclosed(Interval(low, high), slopes)
 
 
 def _indexed(equation: Any, value: Enclosed, *places: Enclosed) -> Enclosed:
     """`gather` and `dynamic_slice` at places that are known when the program is built."""
-    if not all(each.range.exact and each.slope is None for each in places):
+    if not all(each.range.exact and not each.slopes for each in places):
         raise CannotBound(f"an index that depends on the state cannot be bounded{place(equation)}")
     apply = partial(equation.primitive.bind, **equation.params)
-    return moved(lambda array: apply(array, *(each.range.low for each in places)), value)
+    return moved(lambda array: apply(jnp.asarray(array), *(each.range.low for each in places)), value)
 
 
 def _cumulative(equation: Any, value: Enclosed) -> Enclosed:
@@ -462,8 +448,8 @@ def _cumulative(equation: Any, value: Enclosed) -> Enclosed:
         off = [unit * jax.lax.cumsum(abs(end), axis, reverse) for end in each]
         return outward(low - off[0], high + off[1])
 
-    slope = None if value.slope is None else summed(value.slope, axis + 1)
-    return Enclosed(summed(value.range, axis), slope)
+    slopes = {group: summed(slope, axis + 1) for group, slope in value.slopes.items()}
+    return Enclosed(summed(value.range, axis), slopes)
 
 
 RULES: dict[str, Callable[..., Enclosed]] = {

@@ -15,35 +15,28 @@ measures.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from tether.certificates.enclosures import CannotBound, Enclosed, concatenate_along, moved, place
 from tether.certificates.intervals import (
     Array,
     Interval,
     Unbounded,
     exact,
+    larger,
     meet,
     outward,
     radius_of,
     times,
     total,
 )
-from tether.certificates.primitives import (
-    BENT,
-    CannotBound,
-    Enclosed,
-    concatenate_along,
-    moved,
-    outputs,
-    place,
-)
+from tether.certificates.primitives import BENT, MIXING, outputs
 
-optimization_barrier: Any = jax.lax.optimization_barrier
 NESTED = frozenset(
     ["jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call"]
 )
@@ -54,40 +47,74 @@ class Program:
     """A traced function, to be evaluated on intervals.
 
     Args:
-        function: Of one array [d], traceable by JAX, that gives one array [m].
-        size: d.
+        function: Of one array [d], traceable by JAX, that gives an array or several.
+        sizes: How many inputs each group has, d in all; a number stands for so many groups of one input each. Slopes
+            are kept by group: small groups leave out what does not depend on them, large ones make short programs.
         dtype: Of the input.
     """
 
-    def __init__(self, function: Callable[[Array], Array], size: int, dtype: Any) -> None:
-        closed = jax.make_jaxpr(function)(jnp.zeros(size, dtype))
+    def __init__(self, function: Callable[[Array], Any], sizes: Sequence[int] | int, dtype: Any) -> None:
+        self.sizes = (1,) * sizes if isinstance(sizes, int) else tuple(sizes)
+        self._dtype = np.dtype(dtype)
+        closed = jax.make_jaxpr(lambda u: jax.tree.leaves(function(u)))(jnp.zeros(sum(self.sizes), dtype))
         self._jaxpr, self._constants = closed.jaxpr, closed.consts
 
-    def enclosed(self, box: Interval, slopes: bool) -> Enclosed:
-        """Range and slopes of the outputs over a box [d]."""
-        constants = [Enclosed(exact(each), None) for each in self._constants]
+    def enclosed(self, box: Interval, slopes: bool) -> list[Enclosed]:
+        """Range and slopes of each output over a box [d]."""
+        constants = [Enclosed(exact(each), {}) for each in self._constants]
         if not slopes:
-            (found,) = _evaluate(self._jaxpr, constants, [Enclosed(box, None)], None)
-            return found
-        identity = jnp.eye(box.low.shape[0], dtype=box.low.dtype)
+            return _evaluate(self._jaxpr, constants, [Enclosed(box, {})], None)
+        rows = np.split(np.eye(sum(self.sizes), dtype=self._dtype), np.cumsum(self.sizes)[:-1])
         middle = 0.5 * box.low + 0.5 * box.high
-        radius = radius_of(box)
-        given = Enclosed(box, Interval(identity, identity), Interval(middle, middle))
-        (found,) = _evaluate(self._jaxpr, constants, [given], radius)
-        return _tight(found, radius)
+        radius = self.split(radius_of(box))
+        identity = {group: exact(each) for group, each in enumerate(rows) if len(each)}
+        given = Enclosed(box, identity, Interval(middle, middle))
+        found = _evaluate(self._jaxpr, constants, [given], radius)
+        return [_tight(each, radius) for each in found]
+
+    def split(self, values: Array) -> tuple[Array, ...]:
+        """[d] by group."""
+        return tuple(values[each] for each in places_of(self.sizes))
+
+    def split_box(self, box: Interval) -> tuple[Interval, ...]:
+        """A box of the first few groups, by group."""
+        return tuple(
+            Interval(box.low[each], box.high[each])
+            for each in places_of(self.sizes)
+            if each.stop <= box.low.shape[0]
+        )
+
+
+def places_of(sizes: Sequence[int]) -> list[slice]:
+    """Where each group stands among the inputs."""
+    ends = np.cumsum(sizes, dtype=int).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def dense(value: Enclosed, sizes: Sequence[int]) -> Unbounded:
+    """[d, *shape]: the slopes for every input, zeros included."""
+    shape, dtype = np.shape(value.range.low), value.range.low.dtype
+    zero = {group: exact(np.zeros((size, *shape), dtype)) for group, size in enumerate(sizes)}
+    rows = [value.slopes.get(group, zero[group]) for group in zero]
+    return Unbounded(*(jnp.concatenate([each[side] for each in rows]) for side in (0, 1)))
+
+
+Radius: TypeAlias = Sequence[Array] | None
+"""Half the width of the box by group, [g] each; None if no slopes are wanted."""
 
 
 def _evaluate(
-    jaxpr: Any, constants: Sequence[Enclosed], inputs: Sequence[Enclosed], radius: Array | None
+    jaxpr: Any, constants: Sequence[Enclosed], inputs: Sequence[Enclosed], radius: Radius
 ) -> list[Enclosed]:
-    """The outputs; `radius` [d] is half the width of the box, None if no slopes are wanted."""
+    """The outputs."""
     known: dict[Any, Enclosed] = dict(zip(jaxpr.constvars, constants, strict=True))
     known |= dict(zip(jaxpr.invars, inputs, strict=True))
     needed = _needed(jaxpr)
 
     def read(atom: Any) -> Enclosed:
         if isinstance(atom, jax_core.Literal):
-            return Enclosed(exact(np.asarray(atom.val, jnp.result_type(atom.aval))), None)
+            aval: Any = atom.aval
+            return Enclosed(exact(np.asarray(atom.val, aval.dtype)), {})
         return known[atom]
 
     for equation, wanted in zip(jaxpr.eqns, needed, strict=True):
@@ -109,11 +136,11 @@ def _needed(jaxpr: Any) -> list[bool]:
     return needed[::-1]
 
 
-def _apply(equation: Any, values: list[Enclosed], radius: Array | None) -> list[Enclosed]:
+def _apply(equation: Any, values: list[Enclosed], radius: Radius) -> list[Enclosed]:
     name, options = equation.primitive.name, equation.params
     if name in NESTED:
         inner = next(options[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in options)
-        constants = [Enclosed(exact(each), None) for each in getattr(inner, "consts", ())]
+        constants = [Enclosed(exact(each), {}) for each in getattr(inner, "consts", ())]
         try:
             return _evaluate(getattr(inner, "jaxpr", inner), constants, values, radius)
         except CannotBound as error:
@@ -126,26 +153,40 @@ def _apply(equation: Any, values: list[Enclosed], radius: Array | None) -> list[
     found = outputs(equation, values)
     if all(each.middle is None for each in values):
         return found
-    at_middle = [Enclosed(each.range if each.middle is None else each.middle, None) for each in values]
+    at_middle = [Enclosed(each.range if each.middle is None else each.middle, {}) for each in values]
     middles = outputs(equation, at_middle)
-    return [each._replace(middle=middle.range) for each, middle in zip(found, middles, strict=True)]
+    once = _once(equation, values)
+    return [
+        each._replace(middle=middle.range, once=once) for each, middle in zip(found, middles, strict=True)
+    ]
 
 
-def _tight(value: Enclosed, radius: Array) -> Enclosed:
+def _once(equation: Any, values: list[Enclosed]) -> bool:
+    """Whether no input occurs twice in what an operation gives."""
+    groups = [group for each in values for group in each.slopes]
+    same = len(equation.invars) == 2 and equation.invars[0] is equation.invars[1]  # a square
+    apart = len(set(groups)) == len(groups) or same
+    return apart and all(each.once for each in values) and equation.primitive.name not in MIXING
+
+
+def _tight(value: Enclosed, radius: Sequence[Array]) -> Enclosed:
     """The value with the range that its slopes allow around the middle, where that is smaller."""
-    if value.slope is None or value.middle is None or value.range.low.dtype.kind != "f":
+    if not value.slopes or value.middle is None or value.once or value.range.low.dtype.kind != "f":
         return value
-    size = jnp.maximum(abs(value.slope.low), abs(value.slope.high))
-    half = radius.reshape(-1, *[1] * (size.ndim - 1))
-    away = jnp.where(half > 0.0, size * half, 0.0) if isinstance(value.slope, Unbounded) else size * half
-    spread = total(away) * (1.0 + (len(radius) + 2.0) * float(np.finfo(size.dtype).eps))
+    spread: Any = 0.0
+    terms = 2.0
+    for group, slope in value.slopes.items():
+        size = larger(abs(slope.low), abs(slope.high))
+        half = radius[group].reshape(-1, *[1] * (size.ndim - 1))
+        away = jnp.where(half > 0.0, size * half, 0.0) if isinstance(slope, Unbounded) else size * half
+        spread = spread + total(away)
+        terms += len(half)
+    spread = spread * (1.0 + terms * float(np.finfo(spread.dtype).eps))
     mean = outward(value.middle.low - spread, value.middle.high + spread)
-    # A compiler that fuses everything would compute what comes before once for each use of it.
-    found: Interval = optimization_barrier(meet(value.range, mean))
-    return value._replace(range=found, slope=optimization_barrier(value.slope))
+    return value._replace(range=meet(value.range, mean))
 
 
-def _scan(options: Any, values: list[Enclosed], radius: Array | None) -> list[Enclosed]:
+def _scan(options: Any, values: list[Enclosed], radius: Radius) -> list[Enclosed]:
     """A loop of known length, turn by turn."""
     constants, carried = options["num_consts"], options["num_carry"]
     fixed, carry, series = (
@@ -154,7 +195,7 @@ def _scan(options: Any, values: list[Enclosed], radius: Array | None) -> list[En
         values[constants + carried :],
     )
     body, length = options["jaxpr"], options["length"]
-    inner = [Enclosed(exact(each), None) for each in body.consts]
+    inner = [Enclosed(exact(each), {}) for each in body.consts]
     stacked: list[list[Enclosed]] = []
     order = range(length - 1, -1, -1) if options["reverse"] else range(length)
     for turn in order:
@@ -172,18 +213,17 @@ def _scan(options: Any, values: list[Enclosed], radius: Array | None) -> list[En
 
 def _turn(value: Enclosed, turn: int) -> Enclosed:
     """One entry of a series."""
-    found = moved(lambda array: array[turn], value)
-    return (
-        found
-        if value.middle is None
-        else found._replace(middle=Interval(*(end[turn] for end in value.middle)))
-    )
+    found = moved(lambda array: array[turn], value, lambda array: array[turn])._replace(once=value.once)
+    if value.middle is None:
+        return found
+    return found._replace(middle=Interval(*(end[turn] for end in value.middle)))
 
 
 def _together(values: list[Enclosed]) -> Enclosed:
-    found = concatenate_along(0, [moved(lambda each: each[None], value) for value in values])
+    rows = [moved(lambda each: each[None], value, lambda each: each[None]) for value in values]
     middles = [value.range if value.middle is None else value.middle for value in values]
-    return found._replace(middle=Interval(*(jnp.stack(ends) for ends in zip(*middles, strict=True))))
+    middle = Interval(*(jnp.stack(ends) for ends in zip(*middles, strict=True)))
+    return concatenate_along(0, rows)._replace(middle=middle, once=all(value.once for value in values))
 
 
 UPPER, LOWER = 1.0, -1.0
@@ -191,30 +231,25 @@ UPPER, LOWER = 1.0, -1.0
 
 
 def enclose(
-    program: Program,
-    box: Interval,
-    sides: Sequence[tuple[int, float]] | None = None,
-    over: Interval | None = None,
+    program: Program, box: Interval, sides: Sequence[tuple[int, float]] | None = None
 ) -> tuple[Interval, Enclosed]:
-    """The range of every output [m] over a box [d], by the better of two bounds; and natural ranges and slopes.
+    """The range of every entry of the output [m] over a box [d], by the better of two bounds; ranges and slopes.
 
     Args:
-        program: The function.
+        program: A function with one output.
         box: Ends [d] of the inputs.
-        sides: (output, `UPPER` or `LOWER`) that are worth the mean-value bound; all if None. The others keep the
+        sides: (entry, `UPPER` or `LOWER`) that are worth the mean-value bound; all if None. The others keep the
             natural one.
-        over: A box that holds `box`, over which slopes and natural ranges are taken, so that several boxes share them.
     """
-    found = program.enclosed(box if over is None else over, True)
-    natural, slope = found.range, found.slope
-    if slope is None:
+    (found,) = program.enclosed(box, True)
+    natural = found.range
+    if not found.slopes:
         return natural, found
-    count = natural.low.shape[0]
     if sides is None:
-        sides = [(i, side) for side in (UPPER, LOWER) for i in range(count)]
+        sides = [(i, side) for side in (UPPER, LOWER) for i in range(natural.low.shape[0])]
     places = np.array([output for output, _ in sides], dtype=int)
     signs = np.array([side for _, side in sides])
-    bounds = _mean_values(program, box, slope, places, signs)
+    bounds = _mean_values(program, box, dense(found, program.sizes), places, signs)
     high, low = natural.high, natural.low
     for side, end in ((UPPER, jnp.minimum), (LOWER, jnp.maximum)):
         which = places[signs == side]
@@ -235,7 +270,7 @@ def _mean_values(program: Program, box: Interval, slope: Interval, outputs: Any,
     share = jnp.where(jnp.isfinite(share), share, 0.0)
     centres = middle[:, None] + jnp.asarray(signs, middle.dtype) * share * radius[:, None]
     centres = jnp.clip(centres, box.low[:, None], box.high[:, None])  # [d, k]
-    values = jax.vmap(lambda centre: program.enclosed(Interval(centre, centre), False).range)(centres.T)
+    values = jax.vmap(lambda centre: program.enclosed(Interval(centre, centre), False)[0].range)(centres.T)
     place = (np.arange(len(outputs)), outputs)
     upper = jnp.where(signs > 0.0, values.high[place], -values.low[place])
     away = outward(box.low[:, None] - centres, box.high[:, None] - centres)

@@ -31,7 +31,9 @@ class Bracket(NamedTuple):
     """How many evaluations there were."""
 
 
-def largest_share(excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops) -> Number:
+def largest_share(
+    excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops, turns: int = SEARCH
+) -> Number:
     """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
 
     The proposal itself, t = 1, is tried first; then the way up to `farthest` is searched. One step goes where the
@@ -39,7 +41,7 @@ def largest_share(excess: Callable[[Any, Number], Number], inputs: Any, farthest
     each time), the next halves the bracket, since the largest of several excesses has kinks; or its logarithm while
     the ends are of different size, so that a small share of a far proposal is found as well. What is returned was
     checked itself and is safe however the excess behaves; an excess that is not a number is not safe. All evaluations
-    are turns of one loop, so that a compiler sees the excess once. In JAX the derivative is that of the boundary:
+    are `turns` of one loop, so that a compiler sees the excess once. In JAX the derivative is that of the boundary:
     excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
     """
     constant = ops.fixed(inputs)
@@ -73,7 +75,7 @@ def largest_share(excess: Callable[[Any, Number], Number], inputs: Any, farthest
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
     bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero)
-    share = ops.loop(SEARCH, narrow, bracket, found).low
+    share = ops.loop(turns, narrow, bracket, found).low
     inside = ops.logical_and(share < 1.0, share > 0.0)
     return ops.at_boundary(excess, inputs, share, inside)
 

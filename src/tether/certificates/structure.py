@@ -16,8 +16,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, NamedTuple
 
+from tether.certificates.share import SEARCH
 from tether.core.certificate import Action, Observation
 from tether.core.ops import Flag, Number, Ops
 
@@ -105,6 +107,9 @@ class Structure(ABC):
     """Of T_0 (`now`), the other T_n (`later`) and the floor those that decide something: a system in which only
     T_0 is ever looked at has no `later`."""
 
+    turns: ClassVar[int] = SEARCH
+    """Evaluations in the search for the largest safe share, at most; more where they are quick."""
+
     @property
     def loosenable(self) -> tuple[str, ...]:
         """The bounds that `tether attack --loosen` can make claim too much: `sharp`, and the gaps by name."""
@@ -150,6 +155,13 @@ class Structure(ABC):
 
         `epsilon` is the relative round-off of cost and state; what is concluded from them must allow for it.
         """
+
+    def searching(self) -> AbstractContextManager[None]:
+        """What `bounds` is called in while an action is searched for; that which is found is looked at again outside.
+
+        There it may be less careful about round-off, but for a small part of (**)'s reserve.
+        """
+        return nullcontext()
 
     def unseen(self, step: Numbers, ops: Ops) -> Numbers:
         """The gaps of the next round if the cost is not known, where that has been derived: as `close` gives them."""

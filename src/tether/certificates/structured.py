@@ -71,6 +71,7 @@ from tether.certificates.account import Opened as Opened
 from tether.certificates.account import Owed, require_state, restored_owed, restored_taken, saved_numbers
 from tether.certificates.account import StructuredState as StructuredState
 from tether.certificates.account import Taken as Taken
+from tether.certificates.explaining import Explaining
 from tether.certificates.share import either, largest_share, on_the_way
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import saved, validate
@@ -81,15 +82,14 @@ from tether.core.projection import length
 
 
 @dataclass(frozen=True)
-class Structured:
+class Structured(Explaining):
     """Safe sets from a contract and a `Structure`.
 
     Args:
         contract: The promise.
         system: What is known of the system, such as `tether.envs.Carbon().structure`.
         resolution: Relative round-off of the observations, actions and costs at the plant, if it is coarser than that
-            of the numbers that the certificate computes with: 1.2e-7 for a plant in float32. `tether.Guard` sees to it
-            by itself.
+            of the numbers that the certificate computes with: 1.2e-7 for float32. `tether.Guard` sees to it by itself.
 
     Example:
         >>> import tether
@@ -200,17 +200,17 @@ class Structured:
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
         breached = one.logical_or(opened.breached, one.logical_not(known))
         plans = self.system.plans(box.low, box.high)
-
         start = self._start(opened, now, plans, one)
 
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
             traced, now, start, wish = inputs
             here = traced._replace(epsilon=opened.epsilon)  # a plain number, not one that is traced
-            bounds = self._all(now, on_the_way(start, wish, share, one), plans, one)
+            with self.system.searching():
+                bounds = self._all(now, on_the_way(start, wish, share, one), plans, one)
             return self._least([self._excess(here, each, one) for each in bounds], one)
 
         inputs = (opened, now, start, wish)
-        share = largest_share(excess, inputs, self._farthest(start, wish, one), one)
+        share = largest_share(excess, inputs, self._farthest(start, wish, one), one, self.system.turns)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
         entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)

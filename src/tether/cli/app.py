@@ -11,10 +11,12 @@ import typer
 from tether.cli import (
     attack,
     bench,
+    bench_compile,
     bench_data,
     bench_estimate,
     bench_late,
     bench_monitor,
+    compile_model,
     data_build,
     data_calibration,
     data_describe,
@@ -66,6 +68,7 @@ def _add(group: typer.Typer, commands: dict[str, Callable[[Any], None]], of: str
 _add(
     app,
     {
+        "compile": compile_model.compile_model,
         "train": train.train,
         "limit": limit.limit,
         "frontier": frontier.frontier,
@@ -96,6 +99,7 @@ _add(
     {
         "guard": bench.guard,
         "sets": bench.sets,
+        "compile": bench_compile.compile_,
         "monitor": bench_monitor.monitor,
         "train": bench.train,
         "exact": bench.exact,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast, get_args
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,6 +13,7 @@ from rich.table import Table
 from tether.cli import shell
 from tether.core import output, validate
 from tether.systems import registry
+from tether.systems.certified import KINDS
 
 if TYPE_CHECKING:
     from tether.assure.attack import Finding
@@ -27,7 +28,7 @@ class Options:
 
     system: shell.SystemName
     certificate: Annotated[
-        str, typer.Option(help="What is attacked: structured, shadowing or lipschitz (rule tight).")
+        str, typer.Option(help="What is attacked: structured, shadowing, compiled or lipschitz (rule tight).")
     ] = "structured"
     lams: shell.Lams = "0,2"
     bs: shell.Bs = "0.01,2"
@@ -40,7 +41,7 @@ class Options:
         typer.Option(
             help="Play the same attack with one bound loosened, which must then break the promise: now, later, floor, "
             "or a gap by name, as far as the structure has them; several comma-separated, or all. Structured "
-            "certificates only."
+            "and compiled certificates only."
         ),
     ] = None
     scenarios: Annotated[
@@ -51,6 +52,9 @@ class Options:
         ),
     ] = None
     factor: Annotated[float, typer.Option(help="By how much --loosen loosens.")] = 1.05
+    coarse: Annotated[
+        bool, typer.Option(help="Also attack the plant with sensors, actuators and meters of fewer digits.")
+    ] = True
     precision: Annotated[str, typer.Option(help="float64 or float32: of plant, guard and costs.")] = "float64"
     batch: Annotated[int, typer.Option(help="Episodes that are played at a time.", min=10)] = 10_000
     out: Annotated[Path, shell.out_option("results.json")] = Path("out/attack")
@@ -88,18 +92,22 @@ def attack(options: Options) -> None:
 
 def _checked(options: Options) -> list[str | None]:
     """The bounds to loosen one after the other; None stands for the certificate as it is."""
+    from tether.assure.attack import certify
     from tether.simulate.rollout import Precision
 
     plant = registry.find(options.system).env()
-    validate.choice("--certificate", options.certificate, ("structured", "shadowing", "lipschitz"))
+    validate.choice("--certificate", options.certificate, KINDS)
     validate.choice("--precision", options.precision, get_args(Precision))
     validate.number("--factor", options.factor, above=1.0)
     _scenarios(options)
     if options.loosen is None:
         return [None]
-    if options.certificate != "structured":
-        raise ValueError("--loosen is for --certificate structured, whose bounds it knows")
-    known = plant.structure.loosenable
+    if options.certificate not in ("structured", "compiled"):
+        raise ValueError("--loosen is for --certificate structured or compiled, whose bounds it knows")
+    certificate: Any = certify(
+        plant, options.certificate, plant.contract(0.0, 0.0, options.horizon), None, 1.0
+    )
+    known = certificate.system.loosenable
     chosen = list(known) if options.loosen == "all" else [each.strip() for each in options.loosen.split(",")]
     for each in chosen:
         validate.choice("--loosen", each, (*known, "all"))
@@ -162,7 +170,7 @@ def _cases(options: Options) -> list[_Case]:
                 cases.append(_Case(name, plant(env, scenario, contract), contract, scenario))
         return cases
     plants = attack.plants(system)
-    if options.loosen is None and options.precision == "float64":
+    if options.coarse and options.loosen is None and options.precision == "float64":
         plants = plants | attack.coarse_plants(system)
     for name, env in plants.items():
         cases += [_Case(name, env, env.contract(lam, b, options.horizon), Scenario("")) for lam, b in grid]

@@ -42,6 +42,12 @@ class Options:
     times: Annotated[
         float, typer.Option(help="How much longer than the log the operation is that the constants are for.")
     ] = 20.0
+    known: Annotated[
+        str,
+        typer.Option(
+            help="What needs no estimate: 'rho=1' where no gap can grow under the prior, as in a queue."
+        ),
+    ] = ""
     seed: Annotated[int, shell.seed_option("Of the sample of rows.")] = 0
     out: shell.Out = Path("out/estimate")
 
@@ -76,6 +82,7 @@ def estimate(options: Options) -> None:
             confidence=options.confidence,
             safety=options.safety,
             times=options.times,
+            known=_known(options.known),
             seed=options.seed,
             progress=report,
         )
@@ -91,6 +98,15 @@ def estimate(options: Options) -> None:
     shell.finish(folder, found.to_dict() | content, ["slopes.png", "perturbation.png"])
 
 
+def _known(text: str) -> dict[str, float]:
+    """The option `--known`: name=number, comma-separated."""
+    found = {}
+    for each in shell.listed(text):
+        name, _, value = each.partition("=")
+        (found[name.strip()],) = shell.numbers("--known", value)
+    return found
+
+
 def _recommend(found: Estimates) -> None:
     """Say what to do with the estimates."""
     for text in found.warnings:
@@ -98,6 +114,9 @@ def _recommend(found: Estimates) -> None:
     if not found.identified:
         shell.console.print("No Sensitivity can be recommended from this log; the warnings say what to log.")
         return
+    useless = found.useless()
+    if useless is not None:
+        shell.console.print(useless, highlight=False, soft_wrap=True)
     bounds = found.sensitivity
     shell.console.print(
         f"Use (estimated, not proved): tether.Sensitivity(immediate={bounds.immediate:.6g}, "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -259,10 +259,10 @@ class _Job:
 
 
 def _certificate(kind: str, plant: Plant, contract: Any) -> Certificate:
-    from tether.learn.plant import Kind, certificate_of
+    from tether.systems.certified import certificate_of
 
     if kind:
-        return certificate_of(cast("Kind", kind), plant.env, contract)
+        return certificate_of(kind, plant.env, contract)
     try:
         return certificate_of("structured", plant.env, contract)
     except NotImplementedError:  # a system may have no structure

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tether.core.contract import Contract
     from tether.core.run import Run
     from tether.data.episodes import Episodes
-    from tether.learn.plant import Kind, Plant
+    from tether.learn.plant import Plant
     from tether.learn.policy import NetworkPolicy
 
 PLANNED = "mpc structured forecast"
@@ -199,15 +199,18 @@ class _Study:
         """The table and the safe sets of one contract, for the report."""
         from tether.assure.safe_sets import safe_sets
         from tether.core.drawing import save
-        from tether.learn.plant import Kind, certificate_of
         from tether.paper.figures import safe_sets_figure
         from tether.paper.report import section_of
+        from tether.systems.certified import certificate_of
 
         env = self.plant.env
         contract = env.contract(lam, b, self.chosen.horizon)
         pictures = []
-        for kind in get_args(Kind):
-            with contextlib.suppress(NotImplementedError):  # a system may have no structure
+        kinds = dict.fromkeys(("lipschitz", "structured", *(each.certificate for each in self.trainings)))
+        for kind in kinds:
+            with contextlib.suppress(
+                NotImplementedError
+            ):  # a system may have neither constants nor a structure
                 guide = certificate_of(kind, env, contract)
                 pictures.append(safe_sets(env, self.chosen[:1], guide))
         title = f"{self.options.system}, lam = {lam:g}, b = {b:g}: the first test episode"
@@ -232,7 +235,7 @@ class _Trained:
     """A folder of `tether train`."""
 
     folder: Path
-    certificate: Kind
+    certificate: str
     rule: Rule
     inputs: tuple[str, ...]
     without: tuple[str, ...]
@@ -258,7 +261,7 @@ class _Trained:
         """For each method one policy a seed, by what to call them."""
         from tether.learn.policy import load_policy
 
-        known = ["structured"] if self.certificate == "structured" else [self.rule]
+        known = [self.rule if self.certificate == "lipschitz" else self.certificate]
         found: dict[str, list[NetworkPolicy]] = {}
         for file in sorted(self.folder.glob(f"*-lam{lam:g}-b{b:g}-seed*.npz")):
             match = re.fullmatch(r"(.+)-lam.+-b.+-seed\d+", file.stem)
@@ -278,8 +281,9 @@ class _Trained:
     ) -> tuple[np.ndarray, float]:
         """[seeds, N] returns through the guard, and the share of episodes that broke the promise."""
         from tether.core.audit import audit
-        from tether.learn.plant import certificate_of, shown
+        from tether.learn.plant import shown
         from tether.simulate.rollout import rollout
+        from tether.systems.certified import certificate_of
 
         env, (episodes,) = shown(plant.env, self.inputs, test)
         guide = certificate_of(self.certificate, env, contract, self.rule)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tether.core.extras import EXTRAS, missing
+from tether.core.program_cache import keep_programs
 
 
 def main() -> None:
@@ -29,6 +30,7 @@ def _run() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)  # module:object may be a script in this folder
+    keep_programs()
     try:
         from tether.cli.app import app
     except ModuleNotFoundError as error:

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -209,6 +211,23 @@ class Watch:
     def say(self, what: str) -> None:
         """What is done after the last piece."""
         self._progress.update(self._piece, description=what, total=None)
+
+
+@contextmanager
+def waiting(what: str, patience: float = 1.0) -> Iterator[None]:
+    """Says what takes so long and for how long already, once it takes longer than `patience`, seconds."""
+    terminal = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bars = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+    bars.add_task(what, total=None)
+    timer = threading.Timer(patience, bars.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bars.stop()
 
 
 # Results.

@@ -43,8 +43,9 @@ class Options:
     certificate: Annotated[
         str,
         typer.Option(
-            help="What the guard knows: lipschitz (global constants) or structured (how this system works: the same "
-            "promise from a much larger safe set)."
+            help="What the guard knows: lipschitz (global constants); structured (how this system works: the same "
+            "promise from a much larger safe set); shadowing (the same, and what every round reveals); or compiled "
+            "(all that its model says)."
         ),
     ] = "lipschitz"
     rule: Annotated[
@@ -173,10 +174,11 @@ class _Job:
     @classmethod
     def of(cls, options: Options) -> _Job:
         from tether.learn.methods import METHODS
-        from tether.learn.plant import augmented, certificate_of, load_plant
+        from tether.learn.plant import augmented, load_plant
         from tether.learn.train import Mode
         from tether.learn.trial import recipe_of
         from tether.systems import registry
+        from tether.systems.certified import certificate_of
 
         validate.choice("--mode", options.mode, get_args(Mode))
         methods = shell.listed(options.methods)

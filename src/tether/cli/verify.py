@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output, validate
@@ -41,17 +44,23 @@ class Options:
     l_pi: Annotated[float | None, typer.Option("--L-pi", help="The same for the prior.")] = None
     certificate: Annotated[
         str,
-        typer.Option(help="lipschitz: the constants; structured: every bound of the system's structure."),
+        typer.Option(
+            help="lipschitz: the constants; structured: every bound of the system's structure; compiled: every bound "
+            "that follows from its model, in hostile episodes."
+        ),
     ] = "lipschitz"
     lam: Annotated[
         float | None,
-        typer.Option(help="structured: lam of the contract; anything up to 10 without it.", min=0.0),
+        typer.Option(
+            help="structured: lam of the contract, anything up to 10 without it; compiled: 1 without it.",
+            min=0.0,
+        ),
     ] = None
     loosen: Annotated[
         str | None,
         typer.Option(
             help="structured: claim 5 % too much of one bound, which must then be refuted: now, later, floor, above or "
-            "below; several comma-separated, or all."
+            "below; several comma-separated, or all. compiled: all."
         ),
     ] = None
     scale: Annotated[
@@ -80,7 +89,8 @@ def verify(options: Options) -> None:
 
     Each claim is searched for a counterexample: random points, gradient ascent, differential evolution, in float64; the
     bounds of a structure in whole episodes as well. A claim that stands is not proved. A refuted one comes with a
-    counterexample, `OUT/counterexample-CLAIM.json`. Exit code 1 if a claim is refuted, 0 if all stand, 2 for bad input;
+    counterexample, `OUT/counterexample-CLAIM.json`. What is compiled from a model is compared with what happens in
+    hostile episodes. Exit code 1 if a claim is refuted, 0 if all stand, 2 for bad input;
     with `--loosen` 0 if every bound that was loosened is refuted, 1 if one is not.
 
     For instance `tether verify carbon --rho 0.225`, then `tether verify --replay
@@ -94,6 +104,8 @@ def verify(options: Options) -> None:
     if options.system is None:
         raise ValueError(f"which system? {shell.SYSTEMS}; or random; for instance `tether verify carbon`")
     validate.number("--scale", options.scale, above=0.0)
+    if options.certificate == "compiled":
+        raise typer.Exit(_compiled(options, options.system))
     search = Search(samples=options.samples, steps=options.steps, generations=options.generations)
     folder = output.prepare_folder(options.out)
     if options.system == "random":
@@ -133,7 +145,7 @@ class Asked:
         """The options, checked; constants that are not claimed are those of the system."""
         from tether.assure.verify import Constants
 
-        validate.choice("--certificate", options.certificate, ("lipschitz", "structured"))
+        validate.choice("--certificate", options.certificate, ("lipschitz", "structured", "compiled"))
         lam, scale = options.lam, options.scale
         if options.certificate != "structured" and (options.loosen is not None or lam is not None):
             raise ValueError(
@@ -237,6 +249,40 @@ def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path)
         )
     shell.finish(folder, {"loosened": {each: verification.as_json() for each, verification in found.items()}})
     return int(any(verification.stands for verification in found.values()))
+
+
+def _compiled(options: Options, name: str) -> int:
+    """Compare what is compiled from a system's model with what happens; see `tether.assure.inclusions`."""
+    from tether.assure.inclusions import LOOSEN, hostile_inclusions
+    from tether.systems import registry
+    from tether.systems.certified import certificate_of
+
+    validate.choice("--loosen", options.loosen, (None, "all"))
+    folder = output.prepare_folder(options.out)
+    system = registry.find(name)
+    env, horizon = system.env(), system.draw(0, 1).horizon
+    lam = 1.0 if options.lam is None else options.lam
+    certificate = certificate_of("compiled", env, env.contract(lam, 0.0, horizon))
+    episodes = max(10, options.samples // horizon)
+    found = hostile_inclusions(system, certificate, episodes, options.seed)
+    table = Table(
+        title=f"{name}, compiled, lam = {lam:g}: {episodes} episodes with each backup", box=SIMPLE_HEAD
+    )
+    table.caption = (
+        "slack: smallest distance of the truth from the bound, as a share of it, where the bound counts"
+    )
+    for column in ("bound", "compared", "broken", "slack", f"{LOOSEN:.0%} less is"):
+        table.add_column(column, justify="left" if column == "bound" else "right")
+    for each in found.values():
+        noticed = "found" if each.sharp else "NOT found" if each.slack < math.inf else "-"
+        table.add_row(each.bound, f"{each.compared}", f"{each.broken}", f"{each.slack:.2g}", noticed)
+    shell.console.print(table)
+    shell.finish(
+        folder, {"system": name, "lam": lam, "inclusions": [asdict(each) for each in found.values()]}
+    )
+    if options.loosen is None:
+        return int(any(each.broken for each in found.values()))
+    return int(any(not each.sharp and each.slack < math.inf for each in found.values()))
 
 
 def _claims_about(env: Env, bound: str) -> list[str]:

@@ -25,8 +25,15 @@ class Analysis:
     """Every constant from the sample of a log and what else its summary holds."""
 
     def __init__(
-        self, summary: LogSummary, confidence: float, safety: float, times: float, seed: int
+        self,
+        summary: LogSummary,
+        confidence: float,
+        safety: float,
+        times: float,
+        seed: int,
+        known: Mapping[str, float],
     ) -> None:
+        self.known = known
         self.summary, self.confidence, self.safety = summary, confidence, safety
         columns = summary.columns
         rows = summary.sample.result()
@@ -73,6 +80,10 @@ class Analysis:
         impulse = self.summary.impulse()
         found["rho"], scale = self._contraction(response, found["L_f_action"], impulse)
         found["cost_floor"] = self._floor(response.least_costs)
+        for name, value in self.known.items():
+            found[name] = Estimate(name, value, value, value, value, 0, "known: given, not estimated")
+        if "rho" in self.known:
+            scale = 1.0
         self._check_log(found)
         warnings = [*self.warnings, *(text for each in found.values() for text in each.warnings)]
         return Estimates(
@@ -87,6 +98,8 @@ class Analysis:
             safety=self.safety,
             times=self.requested_times,
             warnings=tuple(dict.fromkeys(warnings)),
+            mean_cost=float(self.cost.mean()),
+            actions=float(np.linalg.norm(np.ptp(self.action, axis=0))),
             slopes=self.slopes,
             tails=self.tails,
         )

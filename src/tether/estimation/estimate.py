@@ -21,12 +21,20 @@ from typing import Any
 from tether.core import validate
 from tether.data.logs import BLOCK_ROWS, read_blocks
 from tether.estimation.analysis import Analysis
-from tether.estimation.estimates import Estimates
+from tether.estimation.estimates import MEANINGS, Estimates
 from tether.estimation.log_summary import LogSummary
 
 SAMPLE_ROWS = 120_000
 """Rows that slopes are fitted to, drawn evenly from the log."""
 MIN_ROWS = 1_000
+
+
+def check_claims(confidence: float, safety: float, times: float) -> None:
+    """Refuse what is no confidence, no safety factor or no length of operation."""
+    if not 0.5 < validate.number("confidence", confidence) < 1.0:
+        raise ValueError(f"confidence must be between 0.5 and 1, got {confidence!r}")
+    validate.number("safety", safety, minimum=1.0)
+    validate.number("times", times, minimum=1.0)
 
 
 def estimate(
@@ -36,6 +44,7 @@ def estimate(
     confidence: float = 0.95,
     safety: float = 1.2,
     times: float = 20.0,
+    known: Mapping[str, float] | None = None,
     seed: int = 0,
     sample_rows: int = SAMPLE_ROWS,
     block_rows: int = BLOCK_ROWS,
@@ -52,6 +61,7 @@ def estimate(
         safety: Factor on the upper limits, at least 1. For rho it is a factor on 1 / (1 - rho), the time that a gap
             lasts.
         times: How much longer than the log the operation is for which the largest slope is sought.
+        known: What needs no estimate, by name: {"rho": 1.0} where no gap can grow under the prior, as in a queue.
         seed: Of the sample and of the anchors.
         sample_rows: Rows that slopes are fitted to.
         block_rows: Rows that are read at a time.
@@ -76,10 +86,10 @@ def estimate(
         >>> [round(found[name].value, 2) for name in ("immediate", "carried", "rho", "L_pi")]
         [2.0, 1.0, 0.3, 0.5]
     """
-    if not 0.5 < validate.number("confidence", confidence) < 1.0:
-        raise ValueError(f"confidence must be between 0.5 and 1, got {confidence!r}")
-    validate.number("safety", safety, minimum=1.0)
-    validate.number("times", times, minimum=1.0)
+    check_claims(confidence, safety, times)
+    for name, value in (known or {}).items():
+        validate.choice("known", name, tuple(MEANINGS))
+        validate.number(name, value, minimum=0.0)
     validate.count("seed", seed, minimum=0)
     validate.count("sample_rows", sample_rows, minimum=MIN_ROWS)
     names, blocks = read_blocks(logs, columns, validate.count("block_rows", block_rows), progress=progress)
@@ -88,4 +98,4 @@ def estimate(
         summary.add(block)
     if summary.rows < MIN_ROWS:
         raise ValueError(f"{summary.rows} rounds are too few to estimate anything; log at least {MIN_ROWS}")
-    return Analysis(summary, confidence, safety, times, seed).run()
+    return Analysis(summary, confidence, safety, times, seed, known or {}).run()

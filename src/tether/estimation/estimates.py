@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tether.certificates.lipschitz import LipschitzCertificate
 from tether.core.contract import Contract
 from tether.core.sensitivity import EstimatedSensitivity, Geometric, geometric
 from tether.data.logs import Columns
@@ -30,6 +32,8 @@ MEANINGS = {
     "L_pi": ("slope of the prior's action in the state", "action per state"),
 }
 """Of each constant what it is, and its unit."""
+USEFUL = 0.02
+"""A safe deviation that is worth something, as a share of the distance between logged actions."""
 NEEDED = ("immediate", "carried", "rho")
 """Without these there is nothing to give to a guard."""
 
@@ -100,6 +104,10 @@ class Estimates:
     safety: float
     times: float
     warnings: tuple[str, ...]
+    mean_cost: float
+    """Of a round, cost units."""
+    actions: float
+    """How far apart logged actions are, action units: the diagonal of their box."""
     slopes: Mapping[str, Floats] = field(repr=False, default_factory=dict)
     """Local slopes of each constant over the sample, for figures."""
     tails: Mapping[str, Tail] = field(repr=False, default_factory=dict)
@@ -133,6 +141,66 @@ class Estimates:
         """A promise with the estimated cost floor; the horizon is the log's longest episode unless given."""
         return Contract(lam, b, self.rounds if horizon is None else horizon, self.needed("cost_floor"))
 
+    def useless(self, contract: Contract | None = None) -> str | None:
+        """Why the estimates are of no use under a contract and what to do, or None if they leave some freedom.
+
+        Of no use are constants with which the guard allows less than 1/50 of the distance between logged actions in the
+        first round. Each remedy that is named was tried on these numbers.
+
+        Args:
+            contract: The promise; if None, twice the prior's cost and a tenth of the mean cost a round, which is
+            generous.
+        """
+        if not self.identified:
+            missing = [name for name in NEEDED if not self.constants[name].identified]
+            return f"useless here, because the log does not identify {', '.join(missing)}; the warnings say what to log"
+        if contract is None:
+            contract = self.contract(lam=1.0, b=0.1 * max(self.mean_cost, 0.0))
+        allowed = _first_radius(contract, self.sensitivity)
+        if allowed >= USEFUL * self.actions:
+            return None
+        rho = self.perturbation.rho
+        reasons = [
+            f"useless here, because with lam = {contract.lam:g} and b = {contract.b:.3g} over {contract.horizon} "
+            f"rounds the first action may deviate by {allowed:.2g}, where logged actions are {self.actions:.3g} apart"
+        ]
+        if rho >= 1.0:
+            digits = (contract.horizon - 1) * math.log10(rho)
+            grown = f"{10.0**digits:.2g}" if digits < 300.0 else f"10^{digits:.0f}"
+            reasons.append(
+                f"rho = {rho:.3g} says that a gap grows to {grown} times its size by the last round"
+            )
+        reasons.append(self._why_steep())
+        tried = {
+            "rho": 1.0,
+            "carried": 0.5 * self.needed("carried"),
+            "immediate": 0.5 * self.needed("immediate"),
+        }
+        for name, value in tried.items():
+            if value < self.needed(name):
+                better = replace(self, constants={**self.constants, name: _given(name, value)})
+                radius = _first_radius(contract, better.sensitivity)
+                if radius > max(1.2 * allowed, 0.25 * USEFUL * self.actions):
+                    reasons.append(
+                        f"with {name} = {value:.3g} it may be {radius:.2g} (known={{{name!r}: ...}}, if you know "
+                        f"better)"
+                    )
+        reasons.append(
+            "if you have a model, or can fit one (tether.fit_model), tether.compile needs no constants"
+        )
+        return "; ".join(each for each in reasons if each)
+
+    def _why_steep(self) -> str:
+        """Whether steep places are few, as kinks and limits make them look."""
+        slopes = self.slopes.get("rho")
+        high = self.constants["rho"].high
+        if slopes is None or high is None or high <= 1.0 or not np.median(slopes) <= 1.0:
+            return ""
+        return (
+            f"half of the local slopes are at most {np.median(slopes):.2g} and {np.mean(slopes > 1.0):.1%} above 1: "
+            f"kinks and limits (an empty queue, a full tank) look like that, and no local fit can tell them from growth"
+        )
+
     def needed(self, name: str) -> float:
         """The recommended value of a constant. A ValueError if the log does not identify it."""
         found = self.constants[name]
@@ -160,6 +228,7 @@ class Estimates:
             if self.identified
             else None,
             "impulse": None if self.impulse is None else self.impulse._asdict(),
+            "useless": self.useless(),
             "columns": asdict(self.columns),
             "warnings": list(self.warnings),
         }
@@ -176,4 +245,24 @@ class Estimates:
                 f"  {name:<11} {each.recommended:<10.4g} "
                 f"({each.value:.4g}, {each.low:.4g} to {each.high:.4g}; {each.unit})"
             )
-        return "\n".join([*lines, *(f"  warning: {text}" for text in self.warnings)])
+        useless = self.useless()
+        return "\n".join(
+            [
+                *lines,
+                *(f"  warning: {text}" for text in self.warnings),
+                *([f"  {useless}"] if useless else []),
+            ]
+        )
+
+
+def _given(name: str, value: float) -> Estimate:
+    return Estimate(name, value, value, value, value, 0, "tried")
+
+
+def _first_radius(contract: Contract, bounds: EstimatedSensitivity) -> float:
+    """How far from the prior's the first action may be; 0 if p grows beyond all numbers."""
+    try:
+        certificate = LipschitzCertificate(contract, bounds)
+        return float(certificate.radius(certificate.start()))
+    except ValueError:
+        return 0.0

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 
-from tether.certificates import Certificate, LipschitzCertificate, Rule, Structured
 from tether.core import validate
-from tether.core.contract import Contract
 from tether.data.enrich import add_clock, add_forecast, augment
 from tether.data.episodes import Episodes
 from tether.data.store import read_episode_file
@@ -24,8 +22,6 @@ INPUTS = ("clock", "forecast")
 """What a learner can be shown beside the system's own observation."""
 REMOVABLE = ("noise", "shift")
 """What can be taken away: the disturbances, and the difference between the episodes to train and to test on."""
-Kind = Literal["lipschitz", "structured"]
-"""What a certificate can know of a system."""
 LEVELS = 0.2
 """Relative spread of the levels that `load_plant` gives to further copies of the training episodes."""
 
@@ -98,14 +94,6 @@ def augmented(plant: Plant, count: int, seed: int) -> Plant:
     hidden = tuple(plant.env.hidden)
     train = augment(plant.train, count, seed, limits=plant.env.limits(), independent=hidden)
     return plant._replace(train=train)
-
-
-def certificate_of(kind: Kind, env: Env, contract: Contract, rule: Rule = "tight") -> Certificate:
-    """The certificate of that kind for a system; only `lipschitz` has rules."""
-    validate.choice("certificate", kind, get_args(Kind))
-    if kind == "structured":
-        return Structured(contract, env.structure)
-    return LipschitzCertificate(contract, env.sensitivity, rule)
 
 
 def shown(env: Env, inputs: Sequence[str], *episodes: Episodes) -> tuple[Env, list[Episodes]]:

@@ -29,7 +29,7 @@ from tether.learn.offline import History, Passes
 from tether.learn.online import Blocks, Exploration
 from tether.learn.policy import NetworkPolicy
 from tether.simulate.rollout import rollout
-from tether.simulate.trees import register
+from tether.simulate.trees import as_tree, register
 from tether.systems.base import Env
 
 __all__ = [
@@ -275,7 +275,7 @@ def _prepare(
     """The loop of a mode, the state it starts from, and how often it is to advance."""
     prior = rollout(env, env.prior, data)
     once = method.trained_once(mode)
-    certificates = [_with(certificate, lam, b) for lam, b in settings]
+    certificates = [as_tree(_with(certificate, lam, b)) for lam, b in settings]
     contracts = [each.contract for each in certificates]
     guide = certificate if method.sees_memory else None
     policies = _fresh(env, prior, 1 if once else len(settings), seeds, recipe, guide)

@@ -45,7 +45,9 @@ def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
     )
     for column, each in enumerate(pictures):
         rounds = np.arange(1, len(each.played) + 1)
-        low, high, prior, wish, played = (np.reshape(values, (len(rounds), entries)).T for values in each[1:])
+        low, high, prior, wish, played = (
+            np.reshape(values, (len(rounds), entries)).T for values in each[1:6]
+        )
         for i in range(entries):
             axis = axes[i, column]
             axis.fill_between(
@@ -58,7 +60,7 @@ def safe_sets_figure(pictures: list[SafeSets], title: str) -> Figure:
         axes[0, column].set_title(each.name)
         axes[-1, column].set_xlabel("round")
     # What is safe may reach far above all that anybody plays.
-    shown = [np.reshape(values, (-1, entries)) for each in pictures for values in each[3:]]
+    shown = [np.reshape(values, (-1, entries)) for each in pictures for values in each[3:6]]
     for i in range(entries):
         top = 1.2 * max(float(values[:, i].max()) for values in shown)
         axes[i, 0].set_ylim(top=min(top, axes[i, 0].get_ylim()[1]))

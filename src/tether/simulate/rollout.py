@@ -191,8 +191,10 @@ def _round(
 ) -> tuple[Any, dict[str, Any]]:
     """One round of one episode; `index` is its number, counted from 0."""
     state, memory = carry
-    ops, box = jax_ops(), Box(env.low, env.high, env.norm)
+    ops = jax_ops()
     observation = env.observation(state, drawn)
+    low, high = (_in_precision(end, observation.dtype) for end in (env.low, env.high))
+    box = Box(low, high, env.norm)
     seen_by_policy = observation
     opened = None if certificate is None else certificate.open(state_of(memory), observation, ops)
     if certificate is not None and getattr(policy, "uses_memory", False):
@@ -207,7 +209,7 @@ def _round(
     if certificate is None:
         margin: Any = jnp.asarray(jnp.nan)
         radius: Any = jnp.asarray(jnp.inf)
-        action = jnp.clip(proposal, env.low, env.high)
+        action = jnp.clip(proposal, low, high)
         deviation = length(action - prior, env.norm, ops)
     else:
         choice = certificate.choose(opened, proposal, prior, box, ops)
@@ -235,6 +237,11 @@ def _round(
     if certificate is not None:
         seen["breached"] = state_of(memory).breached
     return (state, memory), seen
+
+
+def _in_precision(end: Any, dtype: Any) -> Any:
+    """Bounds of the actions; vectors in the plant's precision, since JAX must not meet an array of NumPy in two."""
+    return jnp.asarray(end, dtype) if np.ndim(end) else end
 
 
 def _shaped(env: Env, action: Any, dtype: Any) -> Any:

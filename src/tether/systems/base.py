@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from tether.certificates.model import Model
 from tether.certificates.structure import Structure
 from tether.core.contract import Contract
 from tether.core.monitor import Ranges
@@ -113,6 +114,13 @@ class Env(ABC):
             f"no structure is known for {type(self).__name__}; use tether.LipschitzCertificate with its sensitivity"
         )
 
+    def model(self) -> Model:
+        """What `tether.certificates.compiled` compiles a certificate from: by default these functions and ranges.
+
+        A series without an effect on costs is to be left out by a fixed range in `search_ranges`.
+        """
+        return Model.from_env(self)
+
     def monitor(self) -> Ranges:
         """What a round can give within `limits`, for `tether.Guard(..., monitor=...)`, where that has been derived."""
         raise NotImplementedError(
@@ -136,7 +144,7 @@ class Env(ABC):
         """The trusted policy: observation [..., o] to action [..., *action_shape]."""
 
     @abstractmethod
-    def limits(self) -> Mapping[str, tuple[float, float]]:
+    def limits(self) -> Mapping[str, tuple[Any, Any]]:
         """For each series the range of values for which `sensitivity` is proved."""
 
     def search_ranges(self) -> Mapping[str, tuple[Any, Any]]:
@@ -230,8 +238,9 @@ class Env(ABC):
             outside = np.argwhere((values < lowest) | (values > highest))
             if outside.size:
                 place = tuple(int(i) for i in outside[0])
+                least, most = (np.broadcast_to(end, values.shape)[place] for end in (lowest, highest))
                 raise ValueError(
-                    f"{name} must be between {lowest:g} and {highest:g} for the constants of "
+                    f"{name} must be between {least:g} and {most:g} for the constants of "
                     f"{type(self).__name__} to hold; at (episode, round) {place} it is {values[place]:g}"
                 )
 

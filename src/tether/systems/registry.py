@@ -39,7 +39,7 @@ def find(name: str) -> System:
         ValueError: There is none, or it is no `System`.
     """
     if ":" in name:
-        found = _imported(name)
+        found = imported(name)
     elif name in _installed():
         try:
             found = _installed()[name].load()
@@ -54,7 +54,12 @@ def find(name: str) -> System:
     return found
 
 
-def _imported(place: str) -> Any:
+def imported(place: str) -> Any:
+    """Whatever stands at `module:object`.
+
+    Raises:
+        ValueError: There is no such module or object.
+    """
     module, _, path = place.partition(":")
     try:
         found: Any = importlib.import_module(module)
