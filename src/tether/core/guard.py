@@ -490,8 +490,9 @@ class Guard:
             number = None if seen is None or math.isnan(seen) else seen
             evidence = convert.from_json(observation), convert.from_json(action)
             self.breach = Breach(round_now, detail, claimed, number, *evidence)
-        warnings.warn(
-            f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played",
-            AssumptionBreach,
-            stacklevel=3,
+        self._warn(
+            f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played"
         )
+
+    def _warn(self, message: str) -> None:
+        warnings.warn(message, AssumptionBreach, stacklevel=4)

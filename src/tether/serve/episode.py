@@ -1,0 +1,350 @@
+"""One episode of a plant as the service keeps it: the guard, the rounds that wait, and what was answered.
+
+The account is the guard's. It moves on round by round; a round enters it when both what was asked and what came of it
+are known. Where a later round is asked before that, there is a *gap*: the later round waits, and is answered with the
+backup. What waits enters the account as soon as nothing before it is missing.
+
+Everything here is a function of the requests in their order, the prior's answers among them: the same requests lead to
+the same episode, bit for bit. That is what makes the journal enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from tether.core import convert
+from tether.core.decision import Decision
+from tether.serve.plant import Plant, Said
+from tether.serve.replies import Answer, Conflict, Full, Receipt, Refused, Reply, Unknown
+
+SHOWN = 48
+"""How many of the last rounds are kept to be looked at."""
+Key = tuple[str, int]
+"""What was asked, such as "act", and of which round."""
+
+
+class Asked(NamedTuple):
+    """What `act` was asked with."""
+
+    observation: Any
+    proposal: Any
+    prior: Any
+
+
+class Came(NamedTuple):
+    """What `observe` was told of a round."""
+
+    cost: Any
+    revealed: Mapping[str, Any] | None = None
+    applied: Any = None
+    reward: Any = None
+    next_observation: Any = None
+
+
+@dataclass
+class Waiting:
+    """A round that is not in the account, because an earlier one is not."""
+
+    asked: Asked
+    action: Any
+    came: Came | None = None
+
+
+class Answered(NamedTuple):
+    """A request that was done: a digest of its content, and the reply."""
+
+    digest: bytes
+    reply: Reply
+
+
+class Episode:
+    """An open or ended episode.
+
+    Attributes:
+        answered: What is remembered of the requests that were done.
+        waiting: The rounds in the gap, by round.
+        decided: What the guard has decided for the round that is open; None if none is.
+        rounds: The last rounds, to be looked at.
+        cost: Sum of the costs in the account.
+    """
+
+    def __init__(self, plant_name: str, name: str, plant: Plant) -> None:
+        self.plant_name, self.name, self.plant = plant_name, name, plant
+        self.guard = plant.guard()
+        self.answered: dict[Key, Answered] = {}
+        self.waiting: dict[int, Waiting] = {}
+        self.rounds: deque[dict[str, Any]] = deque(maxlen=SHOWN)
+        self.decided: Any = None
+        self.backup = "prior"
+        self.cost = 0.0
+        self.ended = False
+
+    # What is looked at.
+
+    @property
+    def open_round(self) -> bool:
+        """Whether the guard has decided a round that has no outcome yet."""
+        return self.decided is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be asked."""
+        return self.ended or (self.guard.round > self.guard.horizon and not self.waiting)
+
+    def repeated(self, key: Key, digest: bytes) -> Reply | None:
+        """The reply that this request got before; None if it is new.
+
+        Raises:
+            Conflict: The round was asked or reported with another content.
+        """
+        before = self.answered.get(key)
+        if before is None:
+            return None
+        if before.digest != digest:
+            kind, number = key
+            raise Conflict(
+                f"{kind} of round {number} of episode {self.name!r} was sent before with another content; "
+                "the first one stands, and repeating it gives its answer"
+            )
+        return before.reply
+
+    def breach(self) -> str | None:
+        """What contradicted the assumptions."""
+        return None if self.guard.breach is None else self.guard.breach.detail
+
+    def receipt(self, number: int) -> Receipt:
+        """What is known after a request that is not for an action."""
+        backup = None if self.waiting and not self.plant.only_prior else self.backup
+        return Receipt(
+            self.plant_name,
+            self.name,
+            number,
+            self.guard.round,
+            backup,
+            self.plant.policy(backup),
+            self.over,
+            self.breach(),
+        )
+
+    # What moves it on. Everything is checked before anything is changed.
+
+    def act(self, number: int, asked: Asked, held: bool) -> Answer:
+        """Decide a round, or answer with the backup if an earlier one is missing."""
+        self._require_going_on()
+        horizon, now = self.guard.horizon, self.guard.round
+        if not 1 <= number <= horizon:
+            raise Refused(f"round must be from 1 to the horizon {horizon}, got {number}")
+        if number < now + self.open_round:
+            raise Unknown(
+                f"round {number} is closed, longer ago than the {self.plant.remember} rounds that are remembered; "
+                f"the account waits for round {now}"
+            )
+        self._check_prior(asked)
+        if number > now or self.open_round or self.waiting:
+            return self._wait(number, asked)
+        return self._decide(number, asked, held)
+
+    def observe(self, number: int, came: Came) -> Receipt:
+        """Put what came of a round into the account, and whatever waited for it."""
+        self._require_going_on()
+        waits = self.waiting.get(number)
+        is_open = self.open_round and number == self.guard.round
+        if waits is None and not is_open:
+            closed = number < self.guard.round
+            raise Unknown(
+                f"round {number} is closed, longer ago than the {self.plant.remember} rounds that are remembered"
+                if closed
+                else f"round {number} of episode {self.name!r} has not been asked; send act for it, then observe again"
+            )
+        self._check_outcome(came)
+        if waits is not None:
+            waits.came = came
+        else:
+            self._close(came)
+        self._catch_up()
+        return self.receipt(number)
+
+    def remember(self, key: Key, digest: bytes, reply: Reply) -> None:
+        """Keep what was answered, and forget what is longer ago than is asked for again."""
+        self.answered[key] = Answered(digest, reply)
+        oldest = self.guard.round - self.plant.remember
+        if len(self.answered) > 3 * self.plant.remember + 2 * len(self.waiting) + 8:
+            kept = {each: value for each, value in self.answered.items() if each[1] >= oldest or each[1] == 0}
+            self.answered = kept
+
+    def _require_going_on(self) -> None:
+        if self.over:
+            raise Refused(f"episode {self.name!r} is over; open another with reset")
+
+    def _check_prior(self, asked: Asked) -> None:
+        """The guard counts a prior that gives no action as a breach; here the round is simply not begun."""
+        shape = self.guard.action_shape
+        if self._usable(asked.prior) is None:
+            expected = "number or vector" if shape is None else f"action of shape {shape}"
+            raise Refused(
+                f"the prior's action is {convert.text(asked.prior)}, expected a finite {expected}; "
+                "no action is known to be safe"
+            )
+
+    def _check_outcome(self, came: Came) -> None:
+        if came.applied is not None and self._usable(came.applied) is None:
+            raise Refused(f"applied must be a finite action, got {convert.text(came.applied)}")
+        if came.revealed is not None:
+            try:
+                convert.revealed_arrays(came.revealed, self.plant.certificate.revealed_names)
+            except ValueError as error:
+                raise Refused(str(error)) from error
+
+    def _usable(self, action: Any) -> Any:
+        """An action as a float or [n]; None if it is none."""
+        shape = self.guard.action_shape
+        if shape is None:
+            try:
+                shape = np.shape(action)
+            except ValueError:  # lists of different lengths
+                return None
+        return convert.as_action(action, shape) if len(shape) < 2 and 0 not in shape else None
+
+    def _decide(self, number: int, asked: Asked, held: bool) -> Answer:
+        decision = self._ask_guard(asked, asked.prior if held else asked.proposal)
+        breached = self.guard.breach is not None
+        reason = "operator" if held and not breached else str(decision.reason)
+        intervened = decision.intervened if not held else not _same(decision.action, asked.proposal)
+        answer = self._answer(number, decision, reason, intervened)
+        self._show(answer)
+        return answer
+
+    def _ask_guard(self, asked: Asked, proposal: Any) -> Decision:
+        cast(Said, self.guard.prior).action = asked.prior
+        decision = self.guard.act(asked.observation, proposal)
+        self.decided, self.backup = _plain(decision.action), decision.backup
+        return decision
+
+    def _answer(self, number: int, decision: Decision, reason: str, intervened: bool) -> Answer:
+        return Answer(
+            self.plant_name,
+            self.name,
+            number,
+            _plain(decision.action),
+            _plain(decision.prior_action),
+            reason,
+            intervened,
+            _finite(decision.deviation),
+            _finite(decision.radius),
+            _finite(decision.margin),
+            self.backup,
+            self.plant.policy(self.backup),
+            self.guard.round,
+            self.breach(),
+        )
+
+    def _wait(self, number: int, asked: Asked) -> Answer:
+        """The backup, because the account is not whole; the round waits until it is."""
+        if len(self.waiting) >= self.plant.longest_gap:
+            raise Full(
+                f"{len(self.waiting)} rounds of episode {self.name!r} wait for the report of round {self.guard.round}; "
+                "send that first"
+            )
+        prior = _plain(asked.prior)
+        action = prior if self.plant.only_prior or self.guard.breach is not None else None
+        self.waiting[number] = Waiting(asked, action)
+        backup = None if action is None else "prior"
+        answer = Answer(
+            self.plant_name,
+            self.name,
+            number,
+            action,
+            prior,
+            "gap",
+            not _same(action, asked.proposal),
+            None,
+            None,
+            None,
+            backup,
+            self.plant.policy(backup),
+            self.guard.round,
+            self.breach(),
+        )
+        self._show(answer)
+        return answer
+
+    def _catch_up(self) -> None:
+        """Put the rounds that waited into the account, as far as nothing before them is missing."""
+        while not self.open_round:
+            waits = self.waiting.get(self.guard.round)
+            if waits is None or waits.came is None:
+                return
+            del self.waiting[self.guard.round]
+            played = waits.action if waits.came.applied is None else waits.came.applied
+            self._ask_guard(waits.asked, self._wish(waits.asked, played))
+            self._close(waits.came._replace(applied=played))
+
+    def _wish(self, asked: Asked, played: Any) -> Any:
+        """What to propose so that the guard decides what was played.
+
+        If an answer that was played had been lost with the end of the journal, the proposal of then leads to it again.
+        """
+        cast(Said, self.guard.prior).action = asked.prior
+        _, reached = self.guard.reach(asked.observation, asked.proposal)
+        return asked.proposal if _same(reached, played) else played
+
+    def _close(self, came: Came) -> None:
+        options: dict[str, Any] = {}
+        if came.applied is not None and not _same(self.decided, came.applied):
+            options["applied"] = self._usable(came.applied)
+        number = self.guard.round
+        self.guard.observe(
+            came.cost, came.revealed, next_observation=came.next_observation, reward=came.reward, **options
+        )
+        self.decided = None
+        cost = convert.as_number(came.cost)
+        self.cost += cost if math.isfinite(cost) else 0.0
+        for shown in reversed(self.rounds):
+            if shown["round"] == number:
+                shown["cost"] = _finite(cost)
+                if came.applied is not None:
+                    shown["applied"] = _plain(came.applied)
+                break
+
+    def _show(self, answer: Answer) -> None:
+        names = ("round", "action", "prior_action", "reason", "radius", "margin")
+        self.rounds.append({name: getattr(answer, name) for name in names} | {"cost": None, "applied": None})
+
+    def status(self) -> dict[str, Any]:
+        """What there is to see, fit for JSON."""
+        margin = self.rounds[-1]["margin"] if self.rounds else None
+        return {
+            "episode": self.name,
+            "round": max([self.guard.round, *self.waiting]),
+            "account": self.guard.round,
+            "horizon": self.guard.horizon,
+            "cost": self.cost,
+            "margin": margin,
+            "backup": self.backup,
+            "breach": self.breach(),
+            "waiting": len(self.waiting),
+            "rounds": list(self.rounds),
+        }
+
+
+def _plain(action: Any) -> Any:
+    """An action as plain numbers."""
+    return action.tolist() if hasattr(action, "tolist") else action
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two actions are the same numbers; what is no action is the same as nothing."""
+    try:
+        return bool(np.array_equal(convert.as_array(first), convert.as_array(second)))
+    except Exception:  # whatever was proposed
+        return False
