@@ -248,7 +248,9 @@ class Application:
             allowed = holder.role in end.roles or isinstance(self.tokens, Everybody)
         if not allowed:
             roles = " or ".join(sorted(end.roles))
-            raise Problem(403, f"{end.call} is for {roles} of {plant or 'every plant'}; {holder.name} is {holder.role}")
+            raise Problem(
+                403, f"{end.call} is for {roles} of {plant or 'every plant'}; {holder.name} is {holder.role}"
+            )
         self.spend(holder, 1.0)
         if end.call == "events" and self._watchers >= self.limits.watchers:
             raise Problem(429, f"{self._watchers} dashboards are open, the most there may be", wait=10.0)

@@ -118,14 +118,13 @@ class Board:
 
     def _new_breach(self, plant: str | None, episode: str) -> bool:
         start = f"breach in episode {episode}:"
-        return not any(
-            each["plant"] == plant and each["text"].startswith(start) for each in self._important
-        )
+        return not any(each["plant"] == plant and each["text"].startswith(start) for each in self._important)
 
     def _view(self, name: str, plant: dict[str, Any]) -> dict[str, Any]:
         episodes = {each["episode"]: each for each in plant["episodes"]}
         latest = episodes.get(self._latest.get(name, "")) or next(reversed(episodes.values()), None)
         before = self._shown[name][1]["episode"] if name in self._shown else None
+        episode: dict[str, Any] | None
         if latest is None and before is not None:
             episode = {**before, "over": True}  # it has ended; its last rounds stay until the next one begins
         else:

@@ -1,5 +1,7 @@
 """What `tether serve` is told: one TOML file, checked, and the plants that it describes.
 
+The least that is useful:
+
     [journal]
     path = "journal"                 # a folder; relative paths start at the folder of this file
     durability = "group"             # process, group or power
@@ -31,6 +33,7 @@ from tether.core.certificate import Certificate
 from tether.core.ops import FLOAT32
 from tether.core.projection import Norm
 from tether.core.saved import certificate_from_dict
+from tether.serve.plant import Plant
 from tether.systems import registry
 from tether.systems.base import Env
 
@@ -42,24 +45,24 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
+    """A table in which a name that is not known is a mistake."""
 
 
-class JournalTable(_Struct):
+class JournalTable(_Struct, frozen=True):
     """`[journal]`: where it is and when an answer counts as written."""
 
     path: str
     durability: Literal["process", "group", "power"] = "process"
 
 
-class AccessTable(_Struct):
+class AccessTable(_Struct, frozen=True):
     """`[access]`: who may call."""
 
     tokens: str | None = None
     open: bool = False
 
 
-class LimitsTable(_Struct):
+class LimitsTable(_Struct, frozen=True):
     """`[limits]`: how much."""
 
     body_bytes: int = 65536
@@ -73,7 +76,7 @@ class LimitsTable(_Struct):
     """Dashboards that are open at once."""
 
 
-class PlantTable(_Struct):
+class PlantTable(_Struct, frozen=True):
     """`[plants.NAME]`: what is promised, and what is known."""
 
     system: str | None = None
@@ -87,27 +90,17 @@ class PlantTable(_Struct):
     high: float | list[float] | None = None
     norm: Norm | None = None
     resolution: float = FLOAT32
+    monitor: bool = False
+    """Whether the system's own monitor watches each round."""
+    policies: dict[str, str] = {}
+    """How a client plays each backup by itself, in words that it understands."""
 
 
-class _File(_Struct):
+class _File(_Struct, frozen=True):
     plants: dict[str, PlantTable]
     journal: JournalTable | None = None
     access: AccessTable = AccessTable()
     limits: LimitsTable = LimitsTable()
-
-
-class Plant(NamedTuple):
-    """A plant as the service gets it."""
-
-    certificate: Certificate
-    prior: Callable[[Any], Any] | None
-    """None if the client sends it along."""
-    low: Any
-    high: Any
-    norm: Norm
-    resolution: float
-    about: dict[str, Any]
-    """What it was made from, for people."""
 
 
 class Config(NamedTuple):
@@ -154,7 +147,7 @@ def _checked(file: Path, table: _File) -> Config:
     folder, journal = file.parent, table.journal
     return Config(
         file,
-        {name: _plant(name, plant, folder) for name, plant in table.plants.items()},
+        {name: _plant(name, plant, folder, limits) for name, plant in table.plants.items()},
         None if journal is None else folder / journal.path,
         "process" if journal is None else journal.durability,
         None if table.access.tokens is None else folder / table.access.tokens,
@@ -162,40 +155,43 @@ def _checked(file: Path, table: _File) -> Config:
     )
 
 
-def _plant(name: str, table: PlantTable, folder: Path) -> Plant:
+def _plant(name: str, table: PlantTable, folder: Path, limits: LimitsTable) -> Plant:
     where = f"[plants.{name}]"
     if not NAME.fullmatch(name):
         raise ValueError(f"{where} must be named by 1 to 64 letters, digits or ._-, got {name!r}")
     if (table.system is None) == (table.certificate is None):
         raise ValueError(f'{where} must have either system = "NAME" or certificate = "FILE"')
     try:
-        return _of_system(table, folder) if table.system is not None else _of_file(table, folder)
+        known = _of_system(table, folder) if table.system is not None else _of_file(table, folder)
+        return Plant(
+            **known,
+            resolution=table.resolution,
+            policies=table.policies,
+            open_episodes=limits.open_episodes,
+        )
     except (TypeError, ValueError, NotImplementedError, OSError) as error:
         raise ValueError(f"{where} {error}") from error
 
 
-def _of_system(table: PlantTable, folder: Path) -> Plant:
-    """A plant that is an installed system: bounds, norm and prior are its own unless others are given."""
+def _of_system(table: PlantTable, folder: Path) -> dict[str, Any]:
+    """What is known of an installed system: bounds, norm and prior are its own unless others are given."""
     for name in ("lam", "b"):
         if getattr(table, name) is None:
             raise ValueError(f"needs {name} beside system")
     env = registry.find(str(table.system)).env()
     contract = env.contract(table.lam or 0.0, table.b or 0.0, table.horizon)
-    kind = table.kind or ("structured" if _has_structure(env) else "lipschitz")
+    structured = table.kind == "structured" or (table.kind is None and _has_structure(env))
     certificate: Certificate = (
-        Structured(contract, env.structure)
-        if kind == "structured"
-        else LipschitzCertificate(contract, env.sensitivity)
+        Structured(contract, env.structure) if structured else LipschitzCertificate(contract, env.sensitivity)
     )
-    return Plant(
-        certificate,
-        env.prior if table.prior is None else prior_of(table.prior, folder),
-        env.low if table.low is None else table.low,
-        env.high if table.high is None else table.high,
-        table.norm or env.norm,
-        table.resolution,
-        {"system": table.system, "kind": kind, "prior": table.prior or "the system's own"},
-    )
+    return {
+        "certificate": certificate,
+        "prior": env.prior if table.prior is None else prior_of(table.prior, folder),
+        "low": env.low if table.low is None else table.low,
+        "high": env.high if table.high is None else table.high,
+        "norm": table.norm or env.norm,
+        "monitor": env.monitor() if table.monitor else None,
+    }
 
 
 def _has_structure(env: Env) -> bool:
@@ -205,11 +201,13 @@ def _has_structure(env: Env) -> bool:
         return False
 
 
-def _of_file(table: PlantTable, folder: Path) -> Plant:
-    """A plant whose certificate was saved: `json.dumps(certificate.to_dict())`."""
+def _of_file(table: PlantTable, folder: Path) -> dict[str, Any]:
+    """What is known of a plant whose certificate was saved: `json.dumps(certificate.to_dict())`."""
     for name in ("kind", "lam", "b"):
         if getattr(table, name) is not None:
             raise ValueError(f"{name} is in the certificate; take it out")
+    if table.monitor:
+        raise ValueError("monitor = true is for a system, which has one")
     if table.prior is None:
         raise ValueError(f'needs prior = "module:function", "policy.npz" or "{CLIENT}"')
     file = folder / str(table.certificate)
@@ -217,16 +215,13 @@ def _of_file(table: PlantTable, folder: Path) -> Plant:
         certificate = certificate_from_dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{file} is not a certificate saved by to_dict: {error!r}") from error
-    about = {"certificate": table.certificate, "kind": certificate.to_dict()["kind"], "prior": table.prior}
-    return Plant(
-        certificate,
-        prior_of(table.prior, folder),
-        table.low,
-        table.high,
-        table.norm or "l2",
-        table.resolution,
-        about,
-    )
+    return {
+        "certificate": certificate,
+        "prior": prior_of(table.prior, folder),
+        "low": table.low,
+        "high": table.high,
+        "norm": table.norm or "l2",
+    }
 
 
 def prior_of(text: str, folder: Path) -> Callable[[Any], Any] | None:
@@ -259,5 +254,5 @@ def require_loopback(config: Config, host: str) -> None:
     """Refuse to let everybody in from elsewhere than this machine."""
     if config.tokens is None and host not in _LOOPBACK:
         raise ValueError(
-            f"[access] open = true is for this machine only, got --host {host}; give tokens = \"FILE\" instead"
+            f'[access] open = true is for this machine only, got --host {host}; give tokens = "FILE" instead'
         )

@@ -217,7 +217,7 @@ class Episode:
         reason = "operator" if held and not breached else str(decision.reason)
         intervened = decision.intervened if not held else not _same(decision.action, asked.proposal)
         answer = self._answer(number, decision, reason, intervened)
-        self._show(answer)
+        self._show(answer, asked.proposal)
         return answer
 
     def _ask_guard(self, asked: Asked, proposal: Any) -> Decision:
@@ -271,7 +271,7 @@ class Episode:
             self.guard.round,
             self.breach(),
         )
-        self._show(answer)
+        self._show(answer, asked.proposal)
         return answer
 
     def _catch_up(self) -> None:
@@ -312,9 +312,10 @@ class Episode:
                     shown["applied"] = _plain(came.applied)
                 break
 
-    def _show(self, answer: Answer) -> None:
-        names = ("round", "action", "prior_action", "reason", "radius", "margin")
-        self.rounds.append({name: getattr(answer, name) for name in names} | {"cost": None, "applied": None})
+    def _show(self, answer: Answer, proposal: Any) -> None:
+        names = ("round", "action", "prior_action", "reason", "intervened", "radius", "margin")
+        shown = {name: getattr(answer, name) for name in names}
+        self.rounds.append(shown | {"proposal": proposal, "cost": None, "applied": None})
 
     def status(self) -> dict[str, Any]:
         """What there is to see, fit for JSON."""

@@ -115,7 +115,8 @@ class BatchAnswer(msgspec.Struct, frozen=True):
 
     status: int
     """As if the call had been made by itself: 200, 404, 409, ..."""
-    answer: AnswerBody | ReceiptBody | None = None  # type: ignore[valid-type]
+    answer: dict[str, Any] | None = None
+    """The same."""
     error: str | None = None
 
 

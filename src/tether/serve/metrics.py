@@ -69,7 +69,9 @@ class _Plants(Collector):
         status = self._service.status()
         yield GaugeMetricFamily("tether_ready", "1 if it can decide.", float(self._ready()))
         yield GaugeMetricFamily(
-            "tether_tokens_stale", "1 if the file of tokens is bad and the last good one counts.", float(self._stale())
+            "tether_tokens_stale",
+            "1 if the file of tokens is bad and the last good one counts.",
+            float(self._stale()),
         )
         yield GaugeMetricFamily(
             "tether_journal_lag_seconds",
@@ -81,7 +83,9 @@ class _Plants(Collector):
         yield build
         decisions = CounterMetricFamily("tether_decisions", "Decisions.", labels=("plant",))
         interventions = CounterMetricFamily(
-            "tether_interventions", "Decisions that are not the proposal, by reason.", labels=("plant", "reason")
+            "tether_interventions",
+            "Decisions that are not the proposal, by reason.",
+            labels=("plant", "reason"),
         )
         breaches = CounterMetricFamily("tether_breaches", "Breaches of assumptions.", labels=("plant",))
         opened = GaugeMetricFamily("tether_open_episodes", "Open episodes.", labels=("plant",))

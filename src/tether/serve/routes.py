@@ -33,14 +33,30 @@ class Endpoint(NamedTuple):
 
 
 ENDPOINTS = (
-    Endpoint("act", "POST", f"{EPISODE}/act", CONTROL, "Ask what to play.", messages.Act, messages.AnswerBody),
     Endpoint(
-        "observe", "POST", f"{EPISODE}/observe", CONTROL, "Say what came.", messages.Observe, messages.ReceiptBody
+        "act", "POST", f"{EPISODE}/act", CONTROL, "Ask what to play.", messages.Act, messages.AnswerBody
     ),
     Endpoint(
-        "reset", "POST", f"{EPISODE}/reset", CONTROL, "Begin an episode.", messages.Reset, messages.ReceiptBody
+        "observe",
+        "POST",
+        f"{EPISODE}/observe",
+        CONTROL,
+        "Say what came.",
+        messages.Observe,
+        messages.ReceiptBody,
     ),
-    Endpoint("end", "POST", f"{EPISODE}/end", EITHER, "End an episode.", messages.Reason, messages.ReceiptBody),
+    Endpoint(
+        "reset",
+        "POST",
+        f"{EPISODE}/reset",
+        CONTROL,
+        "Begin an episode.",
+        messages.Reset,
+        messages.ReceiptBody,
+    ),
+    Endpoint(
+        "end", "POST", f"{EPISODE}/end", EITHER, "End an episode.", messages.Reason, messages.ReceiptBody
+    ),
     Endpoint(
         "batch", "POST", "/v1/batch", CONTROL, "Several calls at once.", messages.Batch, messages.BatchAnswers
     ),
@@ -80,7 +96,9 @@ ENDPOINTS = (
         messages.Reason,
         messages.ControlBody,
     ),
-    Endpoint("status", "GET", "/v1/status", EVERYBODY, "Every plant, its episodes and last rounds.", None, dict),
+    Endpoint(
+        "status", "GET", "/v1/status", EVERYBODY, "Every plant, its episodes and last rounds.", None, dict
+    ),
     Endpoint("events", "GET", "/v1/events", EVERYBODY, "The same as it changes: server-sent events."),
     Endpoint("metrics", "GET", "/metrics", EVERYBODY, "For Prometheus."),
     Endpoint("openapi", "GET", "/openapi.json", None, "This document.", None, dict),
@@ -119,8 +137,8 @@ def openapi(version: str) -> dict[str, Any]:
         "info": {
             "title": "tether",
             "version": version,
-            "description": "Keeps whatever a learner proposes within the contract of each plant. (episode, round) makes "
-            "a request idempotent: the same request gets the same answer, another content is refused.",
+            "description": "Keeps whatever a learner proposes within the contract of each plant. (episode, round) "
+            "makes a request idempotent: the same request gets the same answer, another content is refused.",
         },
         "paths": paths,
         "components": {

@@ -1,10 +1,12 @@
-"""Who may do what: bearer tokens with roles, from a file that holds their SHA-256 only and is read again when it changes.
+"""Who may do what: bearer tokens with roles, from a file that is read again when it changes.
+
+It holds the SHA-256 of each token, not the token:
 
     [[token]]
     name = "plc-7"                # who it is, in the journal and in the metrics
     role = "control"              # control, operator or reader
     sha256 = "9f86d081884c..."    # of the token, 64 hexadecimal digits; `tether token plc-7` makes both
-    plants = ["hall"]             # optional: these plants only
+    plants = ["hall"]             # optional: to act on these plants only
 """
 
 from __future__ import annotations
@@ -132,7 +134,10 @@ class Tokens:
         scheme, _, token = (authorization or "").partition(" ")
         given = digest(token.strip()).encode()
         found = None
-        for known, holder in self._holders:  # all of them, so that the time says nothing of where it was found
+        for (
+            known,
+            holder,
+        ) in self._holders:  # all of them, so that the time says nothing of where it was found
             if hmac.compare_digest(given, known):
                 found = holder
         return found if scheme.lower() == "bearer" else None

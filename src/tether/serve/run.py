@@ -1,0 +1,91 @@
+"""A configured service on a socket: what `tether serve` starts."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import uvicorn
+
+from tether.core.decision import AssumptionBreach
+from tether.serve.app import Application
+from tether.serve.config import Config, require_loopback
+from tether.serve.service import Service
+from tether.serve.tokens import Everybody, Tokens
+
+CONNECTIONS = 2000
+"""At once; more are answered with 503."""
+GRACE = 1
+"""Seconds in which open requests may finish; the journal holds what was answered."""
+
+
+class Tls(NamedTuple):
+    """A server's certificate and its key, PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+def service_of(config: Config) -> Service:
+    """The service that a configuration describes, as its journal left it."""
+    return Service(config.plants)
+
+
+def application_of(config: Config, service: Service) -> Application:
+    """The application of a service."""
+    tokens = Everybody() if config.tokens is None else Tokens(config.tokens)
+    waits = config.journal is not None and config.durability != "process"
+    return Application(service, tokens, config.limits, waits=waits)
+
+
+def serve(
+    config: Config, host: str, port: int, tls: Tls | None = None, *, announce: Callable[[str], None] = print
+) -> None:
+    """Serve until the process is told to stop.
+
+    Args:
+        config: What was read by `load`.
+        host: Address to listen on.
+        port: 0 for any that is free.
+        tls: For https.
+        announce: Called with the address as soon as it is listened on.
+    """
+    require_loopback(config, host)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    warnings.simplefilter("ignore", AssumptionBreach)  # breaches are answered, counted and shown
+    listener = _listen(host, port)
+    application = application_of(config, service_of(config))
+    scheme = "http" if tls is None else "https"
+    shown = f"[{host}]" if ":" in host else host
+    settings = uvicorn.Config(
+        application.asgi,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE,
+        ssl_certfile=None if tls is None else str(tls.certificate),
+        ssl_keyfile=None if tls is None else str(tls.key),
+    )
+    settings.load()
+    announce(f"{scheme}://{shown}:{listener.getsockname()[1]}")
+    uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+    return listener
