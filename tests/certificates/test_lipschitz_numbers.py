@@ -112,7 +112,7 @@ def test_a_round_is_accounted_for_as_documented(rule):
 def test_before_the_first_round_there_is_what_one_round_earns(rule):
     for ops in (FLOATS, NUMPY):
         start = certificate(rule).start(ops)
-        assert start == (0.0, 0.0 if rule == "tight" else 5.0, 0.0, 0.0, 5.0, False)
+        assert start == (0.0, 0.0 if rule == "tight" else 5.0, 0.0, 0.0, 5.0, False, False)
     tabled = certificate(rule, bounds=Sensitivity(10.0, 2.0, table([1.0, 0.5, 0.25]))).start(NUMPY)
     np.testing.assert_array_equal(tabled.memory, np.zeros(4))
 
@@ -147,21 +147,59 @@ def test_features_are_measured_in_what_a_round_earns():
     assert little.feature_units()[:2] == (0.5, 0.5)
 
 
-def test_what_was_really_applied_counts_in_the_largest_norm_and_more_than_was_safe_is_a_breach():
+def test_what_was_really_applied_counts_in_the_norm_of_the_box_and_more_than_was_safe_is_an_override():
     made = certificate()
     state = made.start(FLOATS)
     prior = np.array([1.0, -3.0])
     taken = Taken(0.01, 0.125, prior)
     decided = made.update(state, taken, Outcome(2.0), NUMPY)
     assert decided == made.close(state._replace(magnitude=5.0 + 10.0 * 3.0), 0.01, 2.0, NUMPY)
-    for off, breached in ((0.0625, False), (0.125, True)):  # l1 of (off, -off): 2 off
-        applied = made.update(state, taken, Outcome(2.0, applied=prior + np.array([off, -off])), NUMPY)
-        assert applied.memory == 2.0 * off
-        assert applied.breached == breached
+    for off, norm, deviation, overridden in (
+        (0.0625, None, 0.125, False),  # l1 of (off, -off), the largest of the norms, if nothing is said
+        (0.125, None, 0.25, True),
+        (0.125, "l1", 0.25, True),
+        (0.125, "linf", 0.125, False),
+        (0.25, "linf", 0.25, True),
+        (0.0625, "l2", 0.0625 * math.sqrt(2.0), False),
+    ):
+        box = None if norm is None else Box(-9.0, 9.0, norm)
+        outcome = Outcome(2.0, applied=prior + np.array([off, -off]), box=box)
+        applied = made.update(state, taken, outcome, NUMPY)
+        assert applied.memory == pytest.approx(deviation)
+        assert (bool(applied.overridden), bool(applied.breached)) == (overridden, False)
+        # The same account as if it had been decided.
+        assert applied[:6] == pytest.approx(
+            made.close(state._replace(magnitude=35.0), applied.memory, 2.0, NUMPY)[:6]
+        )
     lost = made.update(state, taken, Outcome(2.0, applied=prior * math.nan), NUMPY)
     assert lost.breached
     again = made.update(state._replace(breached=True), taken, Outcome(2.0, applied=prior), NUMPY)
     assert again.breached
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_after_an_override_the_prior_plays_until_the_radius_is_positive_again(rule):
+    made = certificate(rule, contract=Contract(2.0, 3.0, 40, 1.0))
+    state = made.start(FLOATS)
+    box = Box(-9.0, 9.0, "l2")
+    choice = made.choose(made.open(state, None, FLOATS), 0.1, 0.0, box, FLOATS)
+    state = made.update(state, choice.taken, Outcome(31.0, applied=3.0, box=box), FLOATS)
+    flags, margins = [], []
+    for _ in range(20):
+        choice = made.choose(made.open(state, None, FLOATS), 0.05, 0.0, box, FLOATS)
+        assert choice.action == (0.0 if choice.overridden else min(0.05, choice.radius))
+        assert choice.overridden == choice.taken.overridden == (choice.radius == 0.0)
+        flags.append(choice.overridden)
+        margins.append(choice.margin)
+        state = made.update(state, choice.taken, Outcome(1.0), FLOATS)
+        assert state.overridden == choice.overridden
+    back = flags.index(False)
+    assert 2 <= back < 20
+    assert flags == [True] * back + [False] * (20 - back)
+    assert margins[0] < 0.0 < margins[back]
+    # What is applied while the prior plays does not end it.
+    idle = made.update(state, Taken(0.0, 0.0, 0.0, True), Outcome(1.0, applied=0.0, box=box), FLOATS)
+    assert idle.overridden
 
 
 def test_the_round_off_of_a_cost_is_that_of_where_it_comes_from():
@@ -283,20 +321,21 @@ def test_a_memory_that_is_a_table_is_restored_as_an_array_of_the_horizons_length
 def test_an_open_round_is_restored_if_its_deviation_was_safe():
     made = certificate()
     state = saved(made)
-    assert made.restore(state, [0.125, 0.125, 2.0])[1] == Taken(0.125, 0.125, 2.0)
-    assert made.restore(state, [0.0, 0.0, 2.0])[1] == Taken(0.0, 0.0, 2.0)
-    restored = made.restore(state, [0.1, 0.125, [2.0, 3.0]])[1]
+    assert made.restore(state, [0.125, 0.125, 2.0, False])[1] == Taken(0.125, 0.125, 2.0)
+    assert made.restore(state, [0.0, 0.0, 2.0, True])[1] == Taken(0.0, 0.0, 2.0, True)
+    restored = made.restore(state, [0.1, 0.125, [2.0, 3.0], False])[1]
     np.testing.assert_array_equal(restored.prior, np.array([2.0, 3.0]))
     for wrong in (
-        [0.1, 0.125],
-        [0.13, 0.125, 2.0],
-        [-1e-12, 0.125, 2.0],
-        [-1.0, -1e-12, 2.0],
-        [-1.0, -1.0, 2.0],
-        [math.nan, 0.125, 2.0],
-        [0.1, math.inf, 2.0],
-        [0.1, 0.125, math.nan],
-        [0.1, 0.125, [[2.0]]],
+        [0.1, 0.125, 2.0],
+        [0.13, 0.125, 2.0, False],
+        [-1e-12, 0.125, 2.0, False],
+        [-1.0, -1e-12, 2.0, False],
+        [-1.0, -1.0, 2.0, False],
+        [math.nan, 0.125, 2.0, False],
+        [0.1, math.inf, 2.0, False],
+        [0.1, 0.125, math.nan, False],
+        [0.1, 0.125, [[2.0]], False],
+        [0.1, 0.125, 2.0, 0],
     ):
         with pytest.raises(ValueError, match="must be"):
             made.restore(state, wrong)

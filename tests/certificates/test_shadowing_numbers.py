@@ -96,12 +96,12 @@ def shadowing(**options):
 
 def state(rounds=1.0, known=True, **changes):
     before = Shadow(Level(4.0, np.array([3.0, 5.0])), known)
-    return ShadowingState(rounds, 1.0, (0.5, 0.25), 30.0, 0.0, False, before)._replace(**changes)
+    return ShadowingState(rounds, 1.0, (0.5, 0.25), 30.0, 0.0, False, False, 0.0, before)._replace(**changes)
 
 
 SEEN = (2.0, 6.0, 3.0, 5.0)
 """Demand 2, level 6."""
-TAKEN = Taken(40.0, 90.0, (-4.0, 0.5), 0.0, False, EPSILON)
+TAKEN = Taken(40.0, 90.0, (-4.0, 0.5), 0.0, False, EPSILON, (2.0,), 2.0)
 
 
 def watched(known=True, action=2.5):
@@ -303,9 +303,16 @@ SAVED = {
     "magnitude": 30.0,
     "backup": 0.0,
     "breached": False,
+    "overridden": False,
+    "clipped": 0.0,
     "shadow": [[4.0, [3.0, 5.0]], True],
 }
-OPEN = [[40.0, 90.0, [-4.0, 0.5], 0.0, False, EPSILON], list(SEEN), 2.5, [[4.0, [3.0, 5.0]], True]]
+OPEN = [
+    [40.0, 90.0, [-4.0, 0.5], 0.0, False, EPSILON, [2.0], 2.0, False],
+    list(SEEN),
+    2.5,
+    [[4.0, [3.0, 5.0]], True],
+]
 
 
 def test_what_was_saved_comes_back():

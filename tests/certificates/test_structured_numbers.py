@@ -11,7 +11,8 @@ import pytest
 
 from tether import Contract
 from tether.certificates import Bounds, Box, Outcome, Structure, Structured
-from tether.certificates.structured import Opened, StructuredState, Taken, _either, _on_the_way
+from tether.certificates.share import either, on_the_way
+from tether.certificates.structured import Opened, StructuredState, Taken
 from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
 CONTRACT = Contract(lam=2.0, b=3.0, horizon=5, cost_floor=1.0)
@@ -166,7 +167,7 @@ def test_the_choice_is_the_farthest_safe_action_on_the_way_and_says_what_is_left
     assert choice.deviation == choice.radius == 8.0
     assert choice.margin == pytest.approx(5.0 + 3.0 - 6.0)
     assert (choice.backup, choice.breached) == (0.0, False)
-    assert choice.taken == Taken(6.0, 9.0, (8.0, 0.5), 0.0, False, FLOAT64)
+    assert choice.taken == Taken(6.0, 9.0, (8.0, 0.5), 0.0, False, FLOAT64, (2.0,), 2.0, False)
     short = made.choose(opened._replace(slack=1.0), 12.0, 2.0, BOX, FLOATS)
     assert short.action == pytest.approx(2.0 + 6.0, rel=1e-4)  # size - 2 <= 4, 1.5 size - 4 <= 7
     assert short.action <= 8.0
@@ -223,11 +224,12 @@ def test_the_first_backup_for_which_the_action_is_safe_is_carried():
 def test_what_a_plan_takes_is_what_playing_it_would_take():
     made = certificate()
     opened = made.open(state(backup=1.0), [2.0], FLOATS)
-    assert made.weigh(opened, 2.0, 5.0, BOX, FLOATS)[1] == Taken(1.0, 4.0, (3.0, 0.5), 1.0, False, FLOAT64)
+    weighed = made.weigh(opened, 2.0, 5.0, BOX, FLOATS)[1]
+    assert weighed == Taken(1.0, 4.0, (3.0, 0.5), 1.0, False, FLOAT64, (2.0,), 2.0, False)
 
 
 def taken(**changes):
-    return Taken(4.0, 6.0, (2.0, 0.5), 1.0, False, FLOAT64)._replace(**changes)
+    return Taken(4.0, 6.0, (2.0, 0.5), 1.0, False, FLOAT64, (2.0,), 2.0)._replace(**changes)
 
 
 def test_a_round_is_accounted_for_as_documented():
@@ -244,6 +246,68 @@ def test_a_round_is_accounted_for_as_documented():
     assert known.account == 1.0 + 5.0 - 3.0 * 2.0
     flat = made.update(state(), taken(step=(-4.0, 0.5)), Outcome(5.0), FLOATS)
     assert flat.account == 1.0 + 5.0 - 3.0 * 1.0  # never below the contract's floor
+
+
+def test_what_was_applied_is_accounted_for_as_if_it_had_been_decided():
+    made = certificate()
+    before = state(account=-2.0)
+    opened = made.open(before, [2.0], FLOATS)  # slack 8
+    for action in (2.5, 5.0, -7.5):
+        choice = made.choose(opened, action, 2.0, BOX, FLOATS)
+        assert choice.action == action
+        decided = made.update(before, choice.taken, Outcome(1.2), FLOATS)
+        applied = made.update(
+            before,
+            made.choose(opened, 2.0, 2.0, BOX, FLOATS).taken,
+            Outcome(1.2, applied=action, box=BOX),
+            FLOATS,
+        )
+        assert applied == decided
+        assert applied.overridden is False
+
+
+def test_what_was_applied_and_is_not_safe_is_an_override_and_the_account_may_exceed_the_promise():
+    made = certificate()
+    before = state(account=4.0, backup=1.0)  # slack 2: with the prior afterwards 1.5 size - 4 <= 8
+    outcome = Outcome(9.0, applied=10.0, box=BOX)  # size 8
+    closed = made.update(before, taken(), outcome, FLOATS)
+    assert (closed.overridden, closed.breached, closed.backup) == (True, False, 0.0)
+    assert closed.gaps == (8.0, 1.5)
+    assert closed.account == 4.0 + 9.0 - 3.0 * 3.0  # the floor is 1 + size / 4
+    assert closed.clipped == 0.0
+    high = made.update(before._replace(account=8.0), taken(), outcome._replace(cost=1.0 + 8.0), FLOATS)
+    assert high.account == 8.0  # c - 3 floor = 0
+    dear = made.update(before._replace(account=13.0), taken(), outcome, FLOATS)
+    assert dear.account == 13.0 > 3.0 * 3.0
+    kept = made.update(before._replace(account=13.0), taken(), Outcome(5.0), FLOATS)
+    assert (kept.account, kept.clipped) == (9.0, 4.5)  # 13 + 5 - 3 (1 + 2/4) = 13.5
+
+
+def test_after_an_override_the_prior_plays_until_what_is_played_is_known_to_be_safe():
+    made = certificate()
+    # (**) of the prior's action: -2 <= slack + 3 and -4 <= slack + 6.
+    for account, held in ((10.9, True), (11.2, False)):
+        before = state(account=account, overridden=True)
+        choice = made.choose(made.open(before, [2.0], FLOATS), 9.0, 2.0, BOX, FLOATS)
+        assert choice.overridden is choice.taken.overridden is (not held)
+        assert choice.breached is False
+        closed = made.update(before, choice.taken, Outcome(1.0), FLOATS)
+        assert closed.overridden is (not held)
+        assert (choice.action == 2.0) is (not held)
+        assert held or closed.account == account - 2.0 > 9.0
+        assert not held or closed.account <= 9.0
+        # Applied by somebody else it is the same.
+        same = made.update(before, choice.taken, Outcome(1.0, applied=2.0, box=BOX), FLOATS)
+        assert same.overridden is (not held)
+
+
+@pytest.mark.parametrize(
+    ("applied", "covered"), [(10.0, True), (10.1, False), (-10.1, False), (math.nan, False)]
+)
+def test_what_was_applied_outside_the_range_of_the_bounds_is_a_breach(applied, covered):
+    made = certificate()
+    closed = made.update(state(account=-9.0), taken(), Outcome(5.0, applied=applied, box=BOX), FLOATS)
+    assert closed.breached is (not covered)
 
 
 def test_costs_that_cannot_be_are_a_breach():
@@ -268,7 +332,7 @@ def test_costs_that_cannot_be_are_a_breach():
         closed = made.update(state(), taken(**changes), outcome, FLOATS)
         assert closed.breached is breached, (changes, outcome)
     assert made.update(state(breached=True), taken(), Outcome(5.0), FLOATS).breached is True
-    with pytest.raises(ValueError, match="an action that it did not choose"):
+    with pytest.raises(ValueError, match="needs Outcome.box"):
         made.update(state(), taken(), Outcome(5.0, applied=1.0), FLOATS)
     assert made.update(state(magnitude=LIMIT), taken(), Outcome(5.0), FLOATS).breached is False
     # A cost that is not accepted is counted as the floor.
@@ -377,6 +441,9 @@ def test_a_state_is_restored_if_and_only_if_an_episode_could_have_led_there():
         ({"gaps": [0.5]}, False),
         ({"gaps": [0.5, math.inf]}, False),
         ({"gaps": [0.5, [0.25]]}, False),
+        ({"account": 6.1, "overridden": True}, True),  # the promise is not known to be kept
+        ({"overridden": 1}, False),
+        ({"clipped": -0.1}, False),
     ]
     for changes, possible in cases:
         given = json.loads(json.dumps({**good, **changes}))
@@ -386,12 +453,17 @@ def test_a_state_is_restored_if_and_only_if_an_episode_could_have_led_there():
         else:
             with pytest.raises(ValueError, match="must be"):
                 made.restore(given, None)
-    opened = [4.0, 6.0, [2.0, 0.5], 1.0, False, FLOAT64]
+    opened = [4.0, 6.0, [2.0, 0.5], 1.0, False, FLOAT64, [2.0], 2.0, False]
     assert made.restore(good, opened)[1] == taken()
-    for place, wrong in ((0, math.nan), (1, math.inf), (3, 2.0), (3, 0.5), (4, 1), (5, math.nan), (0, [1.0])):
+    for place, wrong in (
+        *((0, math.nan), (1, math.inf), (3, 2.0), (3, 0.5), (4, 1), (5, math.nan), (0, [1.0])),
+        *((6, [math.nan]), (7, math.inf), (7, [[2.0]]), (8, 0)),
+    ):
         with pytest.raises(ValueError, match="must be"):
             made.restore(good, [*opened[:place], wrong, *opened[place + 1 :]])
-    array = made.restore(good, [4.0, 6.0, [[2.0, 0.5]], 1.0, False, FLOAT64])[1].step[0]
+    with pytest.raises(ValueError, match="taken must be a list of 9"):
+        made.restore(good, opened[:8])
+    array = made.restore(good, [4.0, 6.0, [[2.0, 0.5]], *opened[3:]])[1].step[0]
     np.testing.assert_array_equal(array, np.array([2.0, 0.5]))
 
 
@@ -556,9 +628,9 @@ def test_a_point_on_the_way_is_exactly_the_start_or_the_wish_at_the_ends():
     start, wish = 0.8, 0.3
     assert start + 1.0 * (wish - start) != wish
     for share, expected in ((0.0, start), (1.0, wish), (2.0, wish), (0.97, start + 0.97 * (wish - start))):
-        assert _on_the_way(start, wish, share, FLOATS) == expected
-        assert _on_the_way([start, 1.0], [wish, 1.0], share, FLOATS) == [expected, 1.0]
-    assert _on_the_way(start, math.inf, 0.0, FLOATS) == start
+        assert on_the_way(start, wish, share, FLOATS) == expected
+        assert on_the_way([start, 1.0], [wish, 1.0], share, FLOATS) == [expected, 1.0]
+    assert on_the_way(start, math.inf, 0.0, FLOATS) == start
 
 
 def test_nothing_is_searched_farther_away_than_ten_thousand_times_the_starts_size():
@@ -607,6 +679,6 @@ def test_without_further_backups_the_search_begins_at_the_prior():
 def test_of_two_lists_of_entries_one_is_taken_entry_by_entry():
     for ops in (FLOATS, NUMPY):
         for condition, expected in ((True, [1.0, 2.0]), (False, [3.0, 4.0])):
-            taken = _either(condition, [1.0, 2.0], [3.0, 4.0], ops)
+            taken = either(condition, [1.0, 2.0], [3.0, 4.0], ops)
             assert isinstance(taken, list)
             assert taken == expected

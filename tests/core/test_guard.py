@@ -733,11 +733,12 @@ def test_a_cost_that_the_contract_allows_and_the_certificate_does_not_claims_no_
     assert (each.breach.claimed, each.breach.seen) == (None, 0.9e100)
 
 
-SAVED = """{"version": 4, "certificate": {"kind": "lipschitz", "rule": "tight", "contract": {"lam": 0.5, "b": 1.0,
+SAVED = """{"version": 5, "certificate": {"kind": "lipschitz", "rule": "tight", "contract": {"lam": 0.5, "b": 1.0,
 "horizon": 4, "cost_floor": 1.0}, "bounds": {"immediate": 2.0, "carried": 1.0, "perturbation": {"kind": "geometric",
 "rho": 0.5, "scale": 1.0}, "proved": true}, "resolution": 0.0}, "low": null, "high": 3.0, "norm": "l2",
 "resolution": 0.0, "epsilon": 2.220446049250313e-16, "shape": [], "state": {"rounds": 3.0, "allowance": 0.0,
-"surplus": 0.75, "memory": 0.4375, "magnitude": 17.9375, "breached": false}, "taken": [0.25, 2.40624998731073, 0.0],
+"surplus": 0.75, "memory": 0.4375, "magnitude": 17.9375, "breached": false, "overridden": false}, "taken": [0.25, 2.40624998731073, 0.0, false],
+"decided": 0.25, "overrides": [],
 "breach": null, "monitored": false, "watched": null, "played": null, "counts": {"safe": 4}}"""
 """Written by a guard in its open last round: files of this version must stay readable."""
 
@@ -753,8 +754,8 @@ def test_a_file_of_this_version_is_read_in_the_last_round_too():
 
 
 @pytest.mark.parametrize(
-    ("saved", "came"), [(None, "'NoneType'"), ([4], "'list'"), ({}, "None"), ({"version": 3}, "3")]
+    ("saved", "came"), [(None, "'NoneType'"), ([4], "'list'"), ({}, "None"), ({"version": 4}, "4")]
 )
 def test_what_is_no_guard_state_of_this_version_is_refused_by_what_it_is(saved, came):
-    with pytest.raises(ValueError, match=f"expected a guard state of version 4, got {came}"):
+    with pytest.raises(ValueError, match=f"expected a guard state of version 5, got {came}"):
         Guard.from_state_dict(saved, zero)

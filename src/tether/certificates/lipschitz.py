@@ -22,6 +22,17 @@ where the radius is smaller, and what it can cost is added to what round-off is 
 with (`ops.limit`); slack below the inverse of that counts as none. A cost, or a sum of what was added up, beyond the
 limit is a breach: sums that overflow would otherwise look like slack. Constants beyond it are refused; in a compiled
 program with fewer digits the episode begins with a breach.
+
+**Overrides.** If something else was applied, its deviation d_h counts: floor, surplus and memory are true for any d_h.
+Let D_h be the allowance, or for rule `tight` the least slack of (*) over the rounds to come. That D_h >= 0 keeps the
+promise under the prior from round h on is proved without looking at how D_h came about, so an override is paid for like
+any deviation; only D_h may be negative after it. Then the prior is played, and with it
+
+    J_i <= (1 + lam) J_i(prior) + i b - D_h          for every i >= h:
+
+the excess over the promise is at most -D_h, all of it the override's, and no decision of the guard adds to it. D_h
+grows by lam*eps + b a round at least, and as soon as it is positive the promise holds again in that and every later
+round, with the costs of the override in it: freedom comes back by itself.
 """
 
 from __future__ import annotations
@@ -36,7 +47,7 @@ from tether.core import saved, validate
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops
-from tether.core.projection import length, nearest_safe
+from tether.core.projection import Norm, length, nearest_safe
 from tether.core.sensitivity import Geometric, Sensitivity, sensitivity_from_dict
 
 Rule = Literal["paper", "released", "tight"]
@@ -57,6 +68,8 @@ class LipschitzState(NamedTuple):
     """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
     breached: Flag
     """Whether a cost contradicted the contract; from then on only the prior is safe."""
+    overridden: Flag = False
+    """Whether more than was safe was applied, and the prior has not been known to be safe since."""
 
 
 class Opened(NamedTuple):
@@ -78,6 +91,8 @@ class Taken(NamedTuple):
     """The largest that was safe, action units."""
     prior: Action
     """What the prior would have played."""
+    overridden: Flag = False
+    """Whether the prior is played because of an override."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +161,7 @@ class LipschitzCertificate:
         allowance = zero if self.rule == "tight" else earned
         limit = ops.limit(zero)
         covered = ops.logical_and(earned <= limit, self._total(zero, ops) <= limit)
-        return LipschitzState(zero, allowance, zero, memory, earned, ops.logical_not(covered))
+        return LipschitzState(zero, allowance, zero, memory, earned, ops.logical_not(covered), zero > 0.0)
 
     def total(self, state: LipschitzState, ops: Ops = NUMPY) -> Number:
         """Gamma_{h,h}, cost per action: all that a unit deviation in the coming round can ever cost."""
@@ -211,9 +226,13 @@ class LipschitzCertificate:
     def choose(self, opened: Opened, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """The safe action nearest to the proposal; see `tether.core.projection.nearest_safe`."""
         action, deviation = nearest_safe(proposal, prior, opened.radius, *box, ops)
-        taken = Taken(deviation, opened.radius, prior)
-        margin = self.margin(opened.state, deviation)
-        return Choice(action, deviation, opened.radius, margin, 0.0 * deviation, taken, opened.state.breached)
+        state = opened.state
+        overridden = ops.logical_and(state.overridden, ops.logical_not(opened.radius > 0.0))
+        taken = Taken(deviation, opened.radius, prior, overridden)
+        margin = self.margin(state, deviation)
+        return Choice(
+            action, deviation, opened.radius, margin, 0.0 * deviation, taken, state.breached, overridden
+        )
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Action:  # noqa: ARG002
         """The prior's action, which is always safe."""
@@ -240,14 +259,16 @@ class LipschitzCertificate:
     def update(
         self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
     ) -> LipschitzState:
-        """Close a round. If something else was `applied`, its deviation counts, and more than was safe is a breach."""
-        deviation, breached = taken.deviation, state.breached
+        """Close a round. If something else was `applied`, its deviation counts; more than was safe is an override."""
+        deviation, breached, overridden = taken.deviation, state.breached, taken.overridden
         if outcome.applied is not None:
-            # The largest of the norms: which one the sensitivity is for is not known here.
-            deviation = length(outcome.applied - taken.prior, "l1", ops)
-            breached = ops.logical_or(breached, ops.logical_not(deviation <= taken.radius))
+            # Without a box the largest of the norms: which one the sensitivity is for is not known here.
+            norm: Norm = "l1" if outcome.box is None else outcome.box.norm
+            deviation = length(outcome.applied - taken.prior, norm, ops)
+            breached = ops.logical_or(breached, ops.logical_not(ops.isfinite(deviation)))
+            overridden = ops.logical_or(overridden, ops.logical_not(deviation <= taken.radius))
         moved = self.bounds.immediate * length(taken.prior, "linf", ops)
-        state = state._replace(breached=breached, magnitude=state.magnitude + moved)
+        state = state._replace(breached=breached, magnitude=state.magnitude + moved, overridden=overridden)
         return self.close(state, deviation, outcome.cost, ops, outcome.epsilon)
 
     def close(
@@ -279,7 +300,7 @@ class LipschitzCertificate:
         magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + spent
         covered = ops.logical_and(accepted, magnitude + abs(surplus) <= ops.limit(magnitude))
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
-        return LipschitzState(closed, allowance, surplus, memory, magnitude, breached)
+        return LipschitzState(closed, allowance, surplus, memory, magnitude, breached, state.overridden)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""
@@ -307,6 +328,7 @@ class LipschitzCertificate:
         shape = () if self.online_ops is FLOATS else (self.contract.horizon,)
         saved.require_rounds(restored.rounds, self.contract.horizon)
         saved.require_flag("breached", restored.breached)
+        saved.require_flag("overridden", restored.overridden)
         # Each round adds what it earns, but after a breach, and slack is a part of what was added.
         rounds = 0.0 if restored.breached else restored.rounds
         least, limit = self.contract.earned * (rounds + 1.0) * (1.0 - 1e-9), FLOATS.limit(0.0)
@@ -320,11 +342,12 @@ class LipschitzCertificate:
         if taken is None:
             return restored, None
         saved.require_length("taken", taken, len(Taken._fields))
-        deviation, radius, prior = taken
+        deviation, radius, prior, overridden = taken
         saved.require_numbers("radius", radius, minimum=0.0)
         saved.require_numbers("deviation", deviation, minimum=0.0, maximum=radius)
         saved.require_numbers("prior", prior, shape=np.shape(prior)[:1])
-        return restored, Taken(deviation, radius, saved.numbers(prior))
+        saved.require_flag("overridden", overridden)
+        return restored, Taken(deviation, radius, saved.numbers(prior), overridden)
 
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic.

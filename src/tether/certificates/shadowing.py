@@ -67,6 +67,8 @@ class ShadowingState(NamedTuple):
     magnitude: Number
     backup: Number
     breached: Flag
+    overridden: Flag
+    clipped: Number
     shadow: Shadow
 
 
@@ -93,6 +95,7 @@ class OpenedShadow(NamedTuple):
     backup: Number
     breached: Flag
     epsilon: float
+    overridden: Flag
     observation: Array
     shadow: Shadow
 
@@ -191,13 +194,17 @@ class Shadowing(Structured):
 
     def choose(self, opened: Any, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """See `Structured.choose`."""
-        choice = super().choose(Opened(*opened[:8]), proposal, prior, box, ops)
+        choice = super().choose(Opened(*opened[:-2]), proposal, prior, box, ops)
         played = choice.action if ops is not NUMPY else np.array(choice.action)
         return choice._replace(taken=Watched(choice.taken, opened.observation, played, opened.shadow))
 
     def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
         """Close a round, in which the hidden series may have been revealed."""
-        before, shadow, revealed = StructuredState(*state[:6]), taken.shadow, outcome.revealed
+        if outcome.applied is not None:
+            opened = self.open(state, taken.observation, ops, taken.taken.epsilon)
+            applied = self.applied(Opened(*opened[:-2]), taken.taken, outcome, ops)
+            taken = taken._replace(taken=applied, action=outcome.applied)
+        before, shadow, revealed = StructuredState(*state[:-1]), taken.shadow, outcome.revealed
         if revealed is None:
             lost = Shadow(shadow.state, ops.logical_and(shadow.known, False))
             return ShadowingState(*self.close(before, taken.taken, outcome, 0.0, ops), lost)

@@ -25,6 +25,16 @@ round, and no bound has to agree with another one.
 *The prior is safe* if it is carried, or if (**) holds for its action. Where other backups are in use it may be neither,
 and then the carried backup's action is what the search starts from.
 
+**Overrides.** If something else was applied, (**) is asked of it. If it holds, all goes on with the backup for which it
+does: nothing above asks who chose the action. If not, the account takes its T_0 or what was seen of it as ever (true
+bounds hold for any action in their range), but not the h b, since the promise is not known to be kept. No backup is
+known to be safe, so the prior is played, and by its T_0
+
+    J_h <= (1 + lam) J_h(prior) + h b + [A_h + T_0 - h b]^+          in every such round h,
+
+until (**) holds for what is played. From that round on the argument above needs nothing of what was before: the promise
+holds in every round again, with the costs of the override in it, and so does the h b of the account.
+
 **The share.** The guard plays start + t (proposal - start) with the largest t in [0, 1] that a search finds safe; the
 start is the prior's action where that is safe, else the carried backup's. (**) is checked for the very action that is
 played, so what is played is safe however the bounds behave; if they never fall on the way, t is the largest.
@@ -45,72 +55,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tether.certificates.share import largest_share
+from tether.certificates.account import Opened as Opened
+from tether.certificates.account import StructuredState as StructuredState
+from tether.certificates.account import Taken as Taken
+from tether.certificates.share import either, largest_share, on_the_way
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import saved, validate
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
-
-
-class StructuredState(NamedTuple):
-    """What the certificate remembers between rounds; of fixed size."""
-
-    rounds: Number
-    """Number of closed rounds, h - 1."""
-    account: Number
-    """A_h, cost units."""
-    gaps: Numbers
-    """The structure's gaps, state units."""
-    magnitude: Number
-    """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
-    backup: Number
-    """Number of the backup that is carried; 0 is the prior."""
-    breached: Flag
-    """Whether something contradicted the contract or the structure; from then on only the prior is played."""
-
-
-class Opened(NamedTuple):
-    """A round in which the observation is known and the action is not."""
-
-    seen: Numbers
-    """What the structure read."""
-    gaps: Numbers
-    """The refined gaps."""
-    slack: Number
-    """(h - 1) b - A_h, rounded inward, cost units."""
-    b: Number
-    """Of the contract, cost units a round; here, because a derivative may be taken of everything that is in here."""
-    remaining: Number
-    """Rounds left, this one included."""
-    backup: Number
-    """Number of the backup that is carried."""
-    breached: Flag
-    """Whether only the prior is played."""
-    epsilon: float
-    """Relative round-off of what is seen and computed in this round."""
-
-
-class Taken(NamedTuple):
-    """What closing a round needs of the action that was played."""
-
-    now: Number
-    """T_0, cost units."""
-    ceiling: Number
-    """See `Bounds`."""
-    step: Numbers
-    """See `Bounds`."""
-    backup: Number
-    """Number of the backup that is carried from here on."""
-    breached: Flag
-    """Whether the observation or the prior's action was not what the structure covers."""
-    epsilon: float
-    """See `Opened`."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +123,8 @@ class Structured:
     def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> StructuredState:  # noqa: ARG002
         """The state before the first round; `zero` carries the number type that later states have."""
         magnitude = zero + self.contract.earned + self.system.scale
-        return StructuredState(zero, zero, self.system.start(zero), magnitude, zero, zero > 0.0)
+        gaps, never = self.system.start(zero), zero > 0.0
+        return StructuredState(zero, zero, gaps, magnitude, zero, never, never, zero)
 
     def open(
         self, state: StructuredState, observation: Observation, ops: Ops = NUMPY, epsilon: float = 0.0
@@ -175,6 +134,10 @@ class Structured:
         epsilon = max(epsilon, self.resolution, *(round_off(each) for each in (state.account, *seen)))
         if ops is FLOATS:
             seen = tuple(float(each) for each in seen)
+        return self._opened(state, seen, ops, epsilon)
+
+    def _opened(self, state: StructuredState, seen: Numbers, ops: Ops, epsilon: float) -> Opened:
+        """The round in which this was seen."""
         # What is at the edge of its range may have been rounded to beyond it.
         inward = tuple(each * (1.0 - epsilon) for each in seen)
         breached = ops.logical_or(state.breached, ops.logical_not(self.system.admits(inward, ops)))
@@ -182,7 +145,9 @@ class Structured:
         unit = self._unit_round_off(epsilon)
         slack = state.rounds * self.contract.b * (1.0 - unit) - state.account - unit * state.magnitude
         remaining = self.contract.horizon - state.rounds
-        return Opened(seen, gaps, slack, self.contract.b, remaining, state.backup, breached, epsilon)
+        return Opened(
+            seen, gaps, slack, self.contract.b, remaining, state.backup, breached, epsilon, state.overridden
+        )
 
     def features(self, opened: Opened, ops: Ops = NUMPY) -> tuple[Number, ...]:
         """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below, rounds left).
@@ -205,7 +170,7 @@ class Structured:
         rounds, zero = self.contract.horizon - remaining, 0.0 * slack
         account = rounds * self.contract.b + self.contract.earned - slack
         gaps = self.system.gaps_from_features(above, below)
-        return StructuredState(rounds, account, gaps, zero, zero, zero > 0.0)
+        return StructuredState(rounds, account, gaps, zero, zero, zero > 0.0, zero > 0.0, zero)
 
     def choose(self, opened: Opened, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """The action farthest on the way to the proposal that is safe; see the module.
@@ -232,17 +197,20 @@ class Structured:
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
             traced, now, start, wish = inputs
             here = traced._replace(epsilon=opened.epsilon)  # a plain number, not one that is traced
-            bounds = self._all(now, _on_the_way(start, wish, share, one), plans, one)
+            bounds = self._all(now, on_the_way(start, wish, share, one), plans, one)
             return self._least([self._excess(here, each, one) for each in bounds], one)
 
         inputs = (opened, now, start, wish)
         share = largest_share(excess, inputs, self._farthest(start, wish, one), one)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
-        entries = _either(breached, now.prior, _on_the_way(start, wish, share, one), one)
+        entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)
         action = ops.stack(entries) if isinstance(entries, list) else entries
         deviation = length(action - prior, box.norm, ops)
-        return Choice(action, deviation, deviation, margin, taken.backup, taken, taken.breached)
+        taken = taken._replace(prior=prior)
+        return Choice(
+            action, deviation, deviation, margin, taken.backup, taken, taken.breached, taken.overridden
+        )
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""
@@ -262,20 +230,37 @@ class Structured:
         bounds = self._all(self._round(opened, prior, box), self._entries(action), plans, ops)
         excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
         now, first = bounds[0].totals[0], bounds[0]
-        return -excess, Taken(now, first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon)
+        taken = Taken(now, first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon)
+        return -excess, taken._replace(seen=opened.seen, prior=prior, overridden=opened.overridden)
 
     def update(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
     ) -> StructuredState:
-        """Close a round in which an action was `taken`."""
+        """Close a round in which an action was `taken`, or another one `applied`."""
+        if outcome.applied is not None:
+            opened = self._opened(state, taken.seen, ops, taken.epsilon)
+            taken = self.applied(opened, taken, outcome, ops)
         return self.close(state, taken, outcome, 0.0 * state.account, ops)
+
+    def applied(self, opened: Opened, taken: Taken, outcome: Outcome, ops: Ops) -> Taken:
+        """What closing a round needs in which something else was applied than was `taken`."""
+        if outcome.box is None:
+            raise ValueError("Outcome.applied needs Outcome.box: the actions that there are")
+        one, box = self._single(ops), outcome.box
+        action = self._entries(outcome.applied)
+        breached = one.logical_or(taken.breached, one.logical_not(self._covers(action, one)))
+        # Nothing is carried into it: what was applied is safe only if (**) holds for it.
+        foreign = opened._replace(
+            backup=0.0 * opened.slack, overridden=one.logical_or(opened.overridden, True)
+        )
+        now, plans = self._round(opened, taken.prior, box), self.system.plans(box.low, box.high)
+        found, _ = self._take(foreign, now, action, 0.0 * opened.slack, plans, breached, one)
+        return found._replace(prior=taken.prior)
 
     def close(
         self, state: StructuredState, taken: Taken, outcome: Outcome, paid: Number, ops: Ops
     ) -> StructuredState:
         """See `update`; `paid` is a lower bound on what the prior paid, known from elsewhere, cost units."""
-        if outcome.applied is not None:
-            raise ValueError("a Structured certificate has no bounds for an action that it did not choose")
         contract = self.contract
         epsilon = max(taken.epsilon, outcome.epsilon)
         unit = self._unit_round_off(epsilon)
@@ -287,12 +272,16 @@ class Structured:
         floor = ops.maximum(floor, ops.maximum(paid, contract.cost_floor))
         excess = ops.minimum(taken.now, cost - (1.0 + contract.lam) * floor)
         rounds = state.rounds + 1.0
-        account = ops.minimum(state.account + excess, rounds * contract.b)
+        feared = state.account + excess
+        account = ops.where(taken.overridden, feared, ops.minimum(feared, rounds * contract.b))
+        clipped = state.clipped + (feared - account)
         magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + abs(taken.now)
         covered = ops.logical_and(accepted, magnitude <= ops.limit(magnitude))
         covered = ops.logical_and(covered, ops.logical_not(taken.breached))
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
-        return StructuredState(rounds, account, gaps, magnitude, taken.backup, breached)
+        return StructuredState(
+            rounds, account, gaps, magnitude, taken.backup, breached, taken.overridden, clipped
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""
@@ -310,20 +299,28 @@ class Structured:
         horizon, contract = self.contract.horizon, self.contract
         saved.require_rounds(restored.rounds, horizon)
         saved.require_numbers("account", restored.account)
-        if restored.account > restored.rounds * contract.b:
+        saved.require_flag("overridden", restored.overridden)
+        if restored.account > restored.rounds * contract.b and not restored.overridden:
             raise ValueError(
                 f"account must be at most b for each of {restored.rounds:g} rounds, got {restored.account!r}"
             )
         saved.require_numbers("magnitude", restored.magnitude, minimum=contract.earned + self.system.scale)
+        saved.require_numbers("clipped", restored.clipped, minimum=0.0)
         saved.require_choice("backup", restored.backup, len(self.backup_names))
         saved.require_flag("breached", restored.breached)
         if taken is None:
             return restored, None
-        now, ceiling, step, backup, breached, epsilon = taken
+        saved.require_length("taken", taken, len(Taken._fields))
+        now, ceiling, step, backup, breached, epsilon, seen, prior, overridden = taken
         saved.require_numbers("taken", [now, ceiling, epsilon], shape=(3,))
         saved.require_choice("backup", backup, len(self.backup_names))
-        saved.require_flag("breached", breached)
-        return restored, Taken(now, ceiling, self.restored_step(step), backup, breached, epsilon)
+        for name, flag in (("breached", breached), ("overridden", overridden)):
+            saved.require_flag(name, flag)
+        for name, given in (("seen", seen), ("prior", prior)):
+            for each in given if name == "seen" else [given]:
+                saved.require_numbers(name, each, shape=np.shape(each)[:1])
+        numbers = self.restored_step(step), backup, breached, epsilon, _numbers(seen), saved.numbers(prior)
+        return restored, Taken(now, ceiling, *numbers, overridden)
 
     def restored_gaps(self, entries: Any) -> Any:
         """The gaps that were saved as plain numbers and lists, checked."""
@@ -360,6 +357,17 @@ class Structured:
         """The nearest action that there is, and for which the bounds hold."""
         action = ops.minimum(ops.maximum(action, box.low), box.high)
         return ops.minimum(ops.maximum(action, self.system.low), self.system.high)
+
+    def _covers(self, action: Action, ops: Ops) -> Flag:
+        """Whether the bounds hold for an action, as `_entries` gives it."""
+        low, high = self.system.low, self.system.high
+        if isinstance(action, list):
+            covered = True
+            for each, least, most in zip(action, *np.broadcast_arrays(low, high, action)[:2], strict=True):
+                covered = ops.logical_and(covered, ops.logical_and(each >= least, each <= most))
+            return covered
+        inside = ops.logical_and(action >= low, action <= high)
+        return ops.all(inside) if self.system.entries > 0 else inside
 
     def _entries(self, action: Action) -> Action:
         """A vector as a list of single numbers, if that is how the system is described.
@@ -402,7 +410,7 @@ class Structured:
         """The carried backup's action."""
         action = now.prior
         for plan in range(1, 1 + len(self.system.backups)):
-            action = _either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
+            action = either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
         return action
 
     def _start(self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops) -> Action:
@@ -411,7 +419,7 @@ class Structured:
             return now.prior
         bounds = self._all(now, now.prior, plans, ops)
         excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
-        return _either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
+        return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
 
     def _take(
         self,
@@ -426,15 +434,19 @@ class Structured:
         """(what `update` needs, how far below its bound J_h stays); the backup is the first for which (**) holds."""
         bounds = self._all(now, action, plans, ops)
         # What was moved must be checked; what was not moved is what the carried backup plays, or checked as well.
-        backup, kept = opened.backup, share <= 0.0
+        backup, kept, lost = opened.backup, share <= 0.0, opened.overridden
         for plan, each in reversed(list(zip(plans, bounds, strict=True))):
             safe = self._excess(opened, each, ops, part=0.5) <= 0.0
             backup = ops.where(safe, 0.0 * share + plan, backup)
             kept = ops.logical_or(kept, safe)
+            lost = ops.logical_and(lost, ops.logical_not(safe))
         breached = ops.logical_or(breached, ops.logical_not(kept))
         first = bounds[0]
         margin = opened.slack + self.contract.b - first.totals[0]
-        return Taken(first.totals[0], first.ceiling, first.step, backup, breached, opened.epsilon), margin
+        taken = Taken(
+            first.totals[0], first.ceiling, first.step, backup, breached, opened.epsilon, opened.seen
+        )
+        return taken._replace(overridden=lost), margin
 
     def _farthest(self, start: Action, wish: Action, ops: Ops) -> Number:
         """The share of the way to the wish beyond which nothing is searched: 10^4 times the start's size."""
@@ -451,21 +463,6 @@ class Structured:
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""
         return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)
-
-
-def _on_the_way(start: Action, wish: Action, share: Number, ops: Ops) -> Action:
-    """The point start + share (wish - start), exact at both ends."""
-    if isinstance(start, list):
-        return [_on_the_way(*pair, share, ops) for pair in zip(start, wish, strict=True)]
-    partway = start + share * (wish - start)
-    return ops.where(share >= 1.0, wish, ops.where(share > 0.0, partway, start))
-
-
-def _either(condition: Flag, if_true: Action, if_false: Action, ops: Ops) -> Action:
-    """`ops.where` for an action that may be a list of numbers."""
-    if isinstance(if_true, list):
-        return [ops.where(condition, *pair) for pair in zip(if_true, if_false, strict=True)]
-    return ops.where(condition, if_true, if_false)
 
 
 def _numbers(entries: Any) -> tuple[Any, ...]:

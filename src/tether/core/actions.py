@@ -69,16 +69,22 @@ class Actions:
             return bool(self.low <= action <= self.high)
         return bool(np.all((self.low <= action) & (action <= self.high)))
 
+    def near(self, action: Any, other: Any, share: float) -> bool:
+        """Whether two actions differ by no more than a share of each entry of the second."""
+        return bool(np.all(abs(action - other) <= share * abs(other)))
+
     def given(self, action: Any) -> Any:
         """An action in the shape that the prior's has; a copy, which its receiver may change."""
         if self.shape == (1,):
             return np.array([action])
         return action if isinstance(action, float) else action.copy()
 
-    def reason(self, action: Any, wish: Any, breached: bool) -> Reason:
+    def reason(self, action: Any, wish: Any, breached: bool, overridden: bool = False) -> Reason:
         """Why `action` is played where `wish`, a usable proposal or None, was asked for."""
         if breached:
             return Reason.BREACH
+        if overridden:
+            return Reason.OVERRIDE
         if wish is None:
             return Reason.INVALID_PROPOSAL
         if equal(action, wish):

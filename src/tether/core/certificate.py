@@ -14,6 +14,11 @@ A round of the protocol, with h - 1 rounds closed before it:
 
 **Fail closed.** Whatever is handed in, `choose` must return an action that keeps the promise or set `breached`; numbers
 that are not finite, or beyond `ops.limit`, must lead to a breach, never to freedom.
+
+**What was really done.** `Outcome.applied` is what the plant played, if it is not what was decided. The account is kept
+with it. If it was not safe, that is an *override*, somebody else's decision and no breach: the state is `overridden`
+(a certificate that knows overrides has this field), and `choose` plays the prior and says so until what it plays is
+known to be safe again. From there on the promise holds in every round, with the costs of the override in it.
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ class Outcome(NamedTuple):
     cost: Number
     """The round's cost, cost units."""
     applied: Action | None = None
-    """What was really played, where that is not what was decided; None if it is."""
+    """What was really played, inside the box, where that is not what was decided; None if it is."""
     revealed: Mapping[str, Array] | None = None
     """Disturbances of the round by name, where they are observed afterwards; None if they are not known."""
     next_observation: Observation | None = None
@@ -57,6 +62,8 @@ class Outcome(NamedTuple):
     """The round's reward, if it is known."""
     epsilon: float = 0.0
     """Relative round-off of these numbers where they come from; that of the computation counts in any case."""
+    box: Box | None = None
+    """The box that `choose` was given, if something is `applied`."""
 
 
 class Choice(NamedTuple):
@@ -76,6 +83,8 @@ class Choice(NamedTuple):
     """What `update` needs: a tuple of numbers, arrays and tuples of them."""
     breached: Flag
     """Whether an assumption is known to be breached, so that only the prior is played."""
+    overridden: Flag = False
+    """Whether nothing is known to be safe because of an override, so that only the prior is played."""
 
 
 class State(Protocol):

@@ -33,6 +33,8 @@ class Reason(StrEnum):
     certificate carries another backup."""
     BREACH = "breach"
     """An assumption was breached in this episode; the prior's action was played."""
+    OVERRIDE = "override"
+    """Somebody played what was not safe; the prior's action was played, as nothing is known to be safe yet."""
 
 
 class Decision(NamedTuple):
@@ -51,7 +53,8 @@ class Decision(NamedTuple):
     radius: float
     """The largest deviation that was safe, action units; from a structured certificate, on the way to the proposal."""
     margin: float
-    """How far below its bound the cumulative cost will be after this round, at least; cost units.
+    """How far below its bound the cumulative cost will be after this round, at least; cost units. After an override it
+    may be negative: by no more than that the bound is exceeded.
     NaN once an assumption was breached, because nothing is certified then."""
     intervened: bool
     """Whether the action differs from the proposal."""
@@ -67,6 +70,23 @@ class Decision(NamedTuple):
             f"round {self.round}: proposal {self.proposal} {verb}; action {self.action}, prior {self.prior_action}, "
             f"deviation {self.deviation:.4g} of {self.radius:.4g} allowed, margin {self.margin:.4g}"
         )
+
+
+@dataclass(frozen=True)
+class Override:
+    """A round in which somebody or something else decided what was played."""
+
+    round: int
+    """The round h, counted from 1."""
+    why: str
+    """Who did it and why, as `Guard.observe` was told."""
+    applied: Any
+    """What was played, as plain numbers."""
+    safe: bool
+    """Whether it was in the safe set, so that the promise goes on as if it had been decided."""
+    until: int | None = None
+    """The first round from `round` on in which the promise is the guard's again: `round` itself if it was `safe`; None
+    while it is not known when. The rounds before that are the operator's."""
 
 
 @dataclass(frozen=True)

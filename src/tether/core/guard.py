@@ -8,29 +8,45 @@ or an answer that is not an action leads to the prior, and is reported.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from tether.core import convert, validate
-from tether.core import saved as saved_guard
-from tether.core.actions import Actions, Answer, bound_from_json, bound_to_json, equal
+from tether.core import convert, saving, validate
+from tether.core.actions import Actions, Answer, equal
 from tether.core.certificate import Action, Box, Certificate, Choice, Observation, Outcome, accepted_cost
-from tether.core.decision import AssumptionBreach, Breach, Decision, GuardMisuse, PriorFailed, Reason
-from tether.core.monitor import Contradiction, Monitor
+from tether.core.decision import (
+    AssumptionBreach,
+    Breach,
+    Decision,
+    GuardMisuse,
+    Override,
+    PriorFailed,
+    Reason,
+)
+from tether.core.monitor import Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
+from tether.core.overrides import Overrides, applied_action
 from tether.core.projection import NORMS, Norm
 from tether.core.turn import Turn
+from tether.core.watch import Found, Watch
 
-__all__ = ["AssumptionBreach", "Breach", "Decision", "Guard", "GuardMisuse", "PriorFailed", "Reason"]
+__all__ = [
+    "AssumptionBreach",
+    "Breach",
+    "Decision",
+    "Guard",
+    "GuardMisuse",
+    "Override",
+    "PriorFailed",
+    "Reason",
+]
 
-STATE_VERSION = 4
 _MONITOR_METHODS = ("start", "arrived", "paid")
 _CERTIFICATE_PARTS = (
     "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
@@ -97,6 +113,8 @@ class Guard:
         self.resolution = validate.number("resolution", resolution, minimum=0.0)
         self.prior = prior
         self.monitor = monitor
+        self._watch = Watch(monitor)
+        self._overrides = Overrides()
         self.norm: Norm = norm
         self._actions = Actions(low, high)
         self._box = Box(self._actions.low, self._actions.high, norm)
@@ -112,9 +130,10 @@ class Guard:
             validate.parts("a certificate's state", self._state, _STATE_PARTS, "a NamedTuple with these")
             self._taken: Any = None
             self._epsilon = self.resolution
+            self._decided: Action = None
             self.breach: Breach | None = None
-            self._watched: Any = None if self.monitor is None else self.monitor.start()
-            self._played: Any = None
+            self._watch.reset()
+            self._overrides.reset()
 
     @property
     def round(self) -> int:
@@ -130,6 +149,20 @@ class Guard:
     def uncertified_from(self) -> int:
         """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
         return self.horizon + 1 if self.breach is None else self.breach.round
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        """What others decided in this episode, as far as `observe` was told; at most the last 1000."""
+        return tuple(self._overrides)
+
+    @property
+    def rounds_under_override(self) -> tuple[int, ...]:
+        """The closed rounds of this episode, counted from 1, whose promise is the operator's, not the guard's.
+
+        They begin with an override that was not safe, and end before the first round in which what is played is known
+        to be safe again: in that round and later ones the promise holds, with all that the override cost.
+        """
+        return self._overrides.rounds(self.round - 1)
 
     def features(self, observation: Observation) -> tuple[float, ...]:
         """The certificate's `features` of the coming round, named by its `feature_names`.
@@ -202,7 +235,8 @@ class Guard:
             if answer.complaint is not None and (answer.action is None or not self._state.breached):
                 self._report(self.round, answer.complaint)
             prior = answer.required(self.round)
-            self._watch_arrival(observation)
+            if not self._state.breached:
+                self._contradicted(self._watch.arrived(observation))
             return self._decide(observation, proposal, prior, answer)
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
@@ -221,12 +255,10 @@ class Guard:
                 self._report(self.round, complaint)
         if choice is None:
             # What was taken is of no use after a breach, but the round is open.
-            action, deviation, radius, margin, backup, taken = prior, 0.0, 0.0, math.nan, 0.0, ()
-        else:
-            action, deviation, radius, margin, backup, taken, _ = choice
-        reason = self._actions.reason(action, wish, bool(self._state.breached))
-        if self.monitor is not None:
-            self._played = convert.plain_numbers(observation), convert.plain_numbers(action)
+            choice = Choice(prior, 0.0, 0.0, math.nan, 0.0, (), True)
+        action, deviation, radius, margin, backup, taken, _, overridden = choice
+        reason = self._actions.reason(action, wish, bool(self._state.breached), overridden)
+        self._watch.plays(observation, action)
         decision = Decision(
             self.round,
             self._actions.given(action),
@@ -240,7 +272,7 @@ class Guard:
             self.certificate.backup_names[int(backup)],
         )
         self.counts[reason] += 1
-        self._taken = taken
+        self._taken, self._decided = taken, action
         return decision
 
     def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:
@@ -265,17 +297,24 @@ class Guard:
             raise ValueError(f"it chose backup {choice.backup!r} and took {choice.taken!r}, not a tuple")
         numbers = (float(choice.deviation), float(choice.radius), float(choice.margin))
         taken = convert.plain_tuple(choice.taken)
-        return Choice(action, *numbers, backup, taken, bool(choice.breached))
+        return Choice(action, *numbers, backup, taken, bool(choice.breached), bool(choice.overridden))
 
     def observe(
         self,
         cost: object,
         revealed: Mapping[str, Any] | None = None,
         *,
+        applied: object = None,
+        override: str | None = None,
         next_observation: Observation | None = None,
         reward: object = None,
     ) -> None:
         """Close the round with what came of it.
+
+        Actuators round and operators intervene: the account is kept with what was `applied`. If that is safe, nothing
+        else changes. If not, it is no breach of an assumption but an *override*, kept in `overrides`: the prior is
+        played until what is played is known to be safe again, and the promise of the rounds until then is the
+        operator's (`rounds_under_override`). After that it holds again in every round, with the override's costs in it.
 
         A cost that is not a finite number of at least the contract's floor, or that the certificate knows to be
         impossible, is an assumption breach: it is reported as an `AssumptionBreach` warning and in `breach`, and the
@@ -285,12 +324,16 @@ class Guard:
             cost: The round's cost.
             revealed: For a certificate with `revealed_names`, the round's disturbances by name, such as
                 `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
+            applied: What was really played; None if it was what was decided. Outside of `low` and `high`, which are all
+                that the plant can play, it is an assumption breach.
+            override: Who decided otherwise, and why, such as `"operator: maintenance"`; for the record.
             next_observation: What is seen next, if it is known already; for certificates that make use of it.
             reward: The round's reward, if it is known; for certificates that make use of it.
 
         Raises:
             GuardMisuse: There is no open round.
-            ValueError: `revealed` is not what the certificate makes use of; the round stays open.
+            ValueError: `revealed` is not what the certificate makes use of, or `applied` is no action; the round stays
+                open.
         """
         with self._turn:
             if self._taken is None:
@@ -301,21 +344,50 @@ class Guard:
             if revealed is not None:
                 known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
                 self._epsilon = max(self._epsilon, coarsest(revealed))
+            played = self._applied(applied, override)
             number = convert.as_number(cost)
             if not math.isnan(number):
                 self._epsilon = max(self._epsilon, coarsest(cost))
             contract = self.certificate.contract
             accepted = accepted_cost(contract, number, self._epsilon, FLOATS)[0]
             if accepted and not self._state.breached:
-                self._watch_cost(number)
+                self._contradicted(self._watch.paid(number))
             outcome = Outcome(
                 number,
+                applied=played,
                 revealed=known,
                 next_observation=next_observation,
                 reward=None if reward is None else convert.as_number(reward),
                 epsilon=self._epsilon,
+                box=None if played is None else self._box,
             )
+            told = self._decided if played is None and override is not None else played
             self._close(cost, outcome, accepted)
+            self._overrides.close(self.round - 1, override, told, getattr(self._state, "overridden", False))
+
+    def _applied(self, applied: object, override: str | None) -> Action:
+        """What was applied, None if it is what was decided; what the plant cannot play is reported."""
+        if override is not None and (not isinstance(override, str) or applied is None):
+            raise ValueError(
+                f"override says who decided otherwise and why, and needs what was applied; got {override!r} with "
+                f"applied={convert.text(applied)}; the round stays open"
+            )
+        if applied is None:
+            return None
+        epsilon = max(self._epsilon, coarsest(applied))
+        action = applied_action(self._actions, applied, self._decided, epsilon)
+        self._epsilon = epsilon
+        if action is None:
+            return None
+        if self._watch.played is not None:
+            self._watch.plays(self._watch.played[0], action)
+        nearest = np.clip(action, self._actions.low, self._actions.high)
+        if not self._actions.near(action, nearest, epsilon) and not self._state.breached:
+            bounds = f"the bounds {self._actions.low} to {self._actions.high}"
+            self._report(
+                self.round, f"{convert.text(applied)} was applied, outside {bounds}", **self._watch.evidence
+            )
+        return float(nearest) if isinstance(action, float) else nearest
 
     def _close(self, cost: object, outcome: Outcome, accepted: bool) -> None:
         round_now, before = self.round, self._state
@@ -343,35 +415,8 @@ class Guard:
                 f"the cost was {convert.text(cost)}, {complaint}",
                 claimed=None if accepted else (self.certificate.contract.cost_floor, math.inf),
                 seen=outcome.cost,
-                **self._evidence,
+                **self._watch.evidence,
             )
-
-    def _watch_arrival(self, observation: Observation) -> None:
-        """Show the monitor what is seen, and report what it finds."""
-        if self.monitor is None or self._state.breached:
-            return
-        seen = found = None
-        try:
-            seen = convert.plain_numbers(observation)
-            self._watched, found = self.monitor.arrived(self._watched, seen)
-        except Exception as error:
-            self._report(self.round, f"the monitor raised {convert.text(error)}", observation=seen)
-        if found is not None:
-            self._contradicted(found, seen, None)
-
-    def _watch_cost(self, cost: float) -> None:
-        """Show the monitor what was paid, and report what it finds; it may not have seen how the round began."""
-        if self.monitor is None or self._played is None:
-            return
-        seen, played = self._played
-        found = None
-        try:
-            self._watched, found = self.monitor.paid(self._watched, seen, played, cost)
-        except Exception as error:
-            detail = f"the monitor raised {convert.text(error)}"
-            self._report(self.round, detail, observation=seen, action=played)
-        if found is not None:
-            self._contradicted(found, seen, played)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the prior and the monitor, as plain numbers fit for JSON; valid in the middle of a round too.
@@ -379,24 +424,7 @@ class Guard:
         What the monitor remembers is included.
         """
         with self._turn.lock:
-            numbers = {name: convert.plain_lists(value) for name, value in self._state._asdict().items()}
-            return {
-                "version": STATE_VERSION,
-                "certificate": self.certificate.to_dict(),
-                "low": bound_to_json(self._actions.low),
-                "high": bound_to_json(self._actions.high),
-                "norm": self.norm,
-                "resolution": self.resolution,
-                "epsilon": self._epsilon,
-                "shape": self._actions.shape,
-                "state": numbers,
-                "taken": convert.plain_lists(self._taken),
-                "breach": None if self.breach is None else convert.to_json(asdict(self.breach)),
-                "monitored": self.monitor is not None,
-                "watched": convert.to_json(self._watched),
-                "played": convert.to_json(convert.from_json(self._played)),
-                "counts": {str(reason): count for reason, count in self.counts.items()},
-            }
+            return saving.describe(self)
 
     @classmethod
     def from_state_dict(
@@ -419,61 +447,16 @@ class Guard:
         Raises:
             ValueError: These are not the numbers of a guard, or none that an episode can have led to.
         """
-        if not isinstance(saved, dict) or saved.get("version") != STATE_VERSION:
-            came = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
-            raise ValueError(f"expected a guard state of version {STATE_VERSION}, got {came!r}")
-        if saved.get("monitored") and monitor is None:
-            raise ValueError(
-                "this guard has a monitor, which is not saved with it; give from_state_dict(..., monitor=...)"
-            )
-        try:
-            if certificate is None:
-                certificate = saved_guard.certificate_from_dict(saved["certificate"])
-            elif json.loads(json.dumps(certificate.to_dict())) != json.loads(
-                json.dumps(saved["certificate"])
-            ):
-                raise ValueError(f"the guard was saved with another certificate: {saved['certificate']!r}")
-            low = bound_from_json(saved["low"], -math.inf)
-            high = bound_from_json(saved["high"], math.inf)
-            guard = cls(certificate, prior, low, high, saved["norm"], monitor, resolution=saved["resolution"])
-            guard._restore(saved)
-        except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-            raise ValueError(f"the guard state is incomplete or damaged: {error!r}") from error
-        return guard
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        self._epsilon = validate.number("epsilon", saved["epsilon"], minimum=self.resolution)
-        # A round that the certificate could not open has nothing to restore.
-        taken = saved["taken"] or None
-        self._state, self._taken = self.certificate.restore(saved["state"], taken)
-        if saved["taken"] is not None:
-            self._taken = () if taken is None else self._taken
-            if self.round > self.horizon:
-                raise ValueError(f"taken must be null after the last of {self.horizon} rounds")
-        self._actions.shape = saved_guard.shape(saved["shape"], self._actions.shape)
-        self.breach = saved_guard.breach(saved["breach"], bool(self._state.breached), self.round)
-        if saved["monitored"]:
-            self._watched = convert.from_json(saved["watched"])
-            self._played = convert.from_json(saved["played"])
-        self.counts = saved_guard.counts(saved["counts"])
+        return saving.made(cls, saved, prior, certificate, monitor)
 
     def _require_round(self) -> None:
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
-    def _contradicted(self, found: Contradiction, observation: Observation, action: Action) -> None:
-        """Report what the monitor found in this round, or only now of the last one."""
-        evidence = self._evidence if found.ago > 0 else {"observation": observation, "action": action}
-        claimed = (found.low, found.high)
-        self._report(self.round - found.ago, str(found), claimed=claimed, seen=found.seen, **evidence)
-
-    @property
-    def _evidence(self) -> dict[str, Any]:
-        """What was observed and played in the last round that has an action, if there is a monitor."""
-        if self._played is None:
-            return {}
-        observation, action = self._played
-        return {"observation": observation, "action": action}
+    def _contradicted(self, found: Found | None) -> None:
+        """Report what the monitor found, if anything."""
+        if found is not None:
+            self._report(self.round - found.ago, found.detail, **found.evidence)
 
     def _report(
         self,

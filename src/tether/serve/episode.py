@@ -20,13 +20,14 @@ import numpy as np
 
 from tether.core import convert
 from tether.core.decision import Decision
-from tether.serve.plant import Plant, Said
-from tether.serve.replies import Answer, Conflict, Full, Receipt, Refused, Reply, Unknown
+from tether.serve.memory import Key, Memory
+from tether.serve.plant import Plant, Said, ServedGuard
+from tether.serve.replies import Answer, Full, Receipt, Refused, Reply, Unknown
 
 SHOWN = 48
 """How many of the last rounds are kept to be looked at."""
-Key = tuple[str, int]
-"""What was asked, such as "act", and of which round."""
+_PLANTS = ("certificate", "low", "high", "norm", "resolution", "monitored")
+"""What a saved guard says that is the plant's."""
 
 
 class Asked(NamedTuple):
@@ -56,18 +57,11 @@ class Waiting:
     came: Came | None = None
 
 
-class Answered(NamedTuple):
-    """A request that was done: a digest of its content, and the reply."""
-
-    digest: bytes
-    reply: Reply
-
-
 class Episode:
     """An open or ended episode.
 
     Attributes:
-        answered: What is remembered of the requests that were done.
+        memory: What was answered.
         waiting: The rounds in the gap, by round.
         decided: What the guard has decided for the round that is open; None if none is.
         rounds: The last rounds, to be looked at.
@@ -77,13 +71,12 @@ class Episode:
     def __init__(self, plant_name: str, name: str, plant: Plant) -> None:
         self.plant_name, self.name, self.plant = plant_name, name, plant
         self.guard = plant.guard()
-        self.answered: dict[Key, Answered] = {}
+        self.memory = Memory(name)
         self.waiting: dict[int, Waiting] = {}
         self.rounds: deque[dict[str, Any]] = deque(maxlen=SHOWN)
         self.decided: Any = None
         self.backup = "prior"
         self.cost = 0.0
-        self.ended = False
 
     # What is looked at.
 
@@ -95,24 +88,7 @@ class Episode:
     @property
     def over(self) -> bool:
         """Whether nothing more can be asked."""
-        return self.ended or (self.guard.round > self.guard.horizon and not self.waiting)
-
-    def repeated(self, key: Key, digest: bytes) -> Reply | None:
-        """The reply that this request got before; None if it is new.
-
-        Raises:
-            Conflict: The round was asked or reported with another content.
-        """
-        before = self.answered.get(key)
-        if before is None:
-            return None
-        if before.digest != digest:
-            kind, number = key
-            raise Conflict(
-                f"{kind} of round {number} of episode {self.name!r} was sent before with another content; "
-                "the first one stands, and repeating it gives its answer"
-            )
-        return before.reply
+        return self.guard.round > self.guard.horizon and not self.waiting
 
     def breach(self) -> str | None:
         """What contradicted the assumptions."""
@@ -136,7 +112,6 @@ class Episode:
 
     def act(self, number: int, asked: Asked, held: bool) -> Answer:
         """Decide a round, or answer with the backup if an earlier one is missing."""
-        self._require_going_on()
         horizon, now = self.guard.horizon, self.guard.round
         if not 1 <= number <= horizon:
             raise Refused(f"round must be from 1 to the horizon {horizon}, got {number}")
@@ -152,7 +127,6 @@ class Episode:
 
     def observe(self, number: int, came: Came) -> Receipt:
         """Put what came of a round into the account, and whatever waited for it."""
-        self._require_going_on()
         waits = self.waiting.get(number)
         is_open = self.open_round and number == self.guard.round
         if waits is None and not is_open:
@@ -170,17 +144,11 @@ class Episode:
         self._catch_up()
         return self.receipt(number)
 
-    def remember(self, key: Key, digest: bytes, reply: Reply) -> None:
-        """Keep what was answered, and forget what is longer ago than is asked for again."""
-        self.answered[key] = Answered(digest, reply)
-        oldest = self.guard.round - self.plant.remember
-        if len(self.answered) > 3 * self.plant.remember + 2 * len(self.waiting) + 8:
-            kept = {each: value for each, value in self.answered.items() if each[1] >= oldest or each[1] == 0}
-            self.answered = kept
-
-    def _require_going_on(self) -> None:
-        if self.over:
-            raise Refused(f"episode {self.name!r} is over; open another with reset")
+    def remember(self, key: Key, content: bytes, reply: Reply) -> None:
+        """Keep what was answered, and now and then forget what is longer ago than is asked for again."""
+        self.memory.remember(key, content, reply)
+        if len(self.memory) > 4 * self.plant.remember + 2 * len(self.waiting) + 8:
+            self.memory.forget(self.guard.round - self.plant.remember)
 
     def _check_prior(self, asked: Asked) -> None:
         """The guard counts a prior that gives no action as a breach; here the round is simply not begun."""
@@ -332,6 +300,37 @@ class Episode:
             "waiting": len(self.waiting),
             "rounds": list(self.rounds),
         }
+
+    # How it is kept.
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, fit for `text.dumps`; what the plant says is left out."""
+        guard = {name: value for name, value in self.guard.state_dict().items() if name not in _PLANTS}
+        return {
+            "guard": guard,
+            "memory": self.memory.to_json(),
+            "waiting": [
+                [number, list(each.asked), each.action, None if each.came is None else list(each.came)]
+                for number, each in self.waiting.items()
+            ],
+            "rounds": list(self.rounds),
+            "decided": self.decided,
+            "backup": self.backup,
+            "cost": self.cost,
+        }
+
+    @classmethod
+    def restored(cls, plant_name: str, name: str, plant: Plant, saved: dict[str, Any]) -> Episode:
+        """What `to_json` gave."""
+        episode = cls(plant_name, name, plant)
+        guard = {**episode.guard.state_dict(), **saved["guard"]}
+        episode.guard = ServedGuard.from_state_dict(guard, Said(), plant.certificate, monitor=plant.monitor)
+        episode.memory.restore(saved["memory"])
+        for number, asked, action, came in saved["waiting"]:
+            episode.waiting[number] = Waiting(Asked(*asked), action, None if came is None else Came(*came))
+        episode.rounds.extend(saved["rounds"])
+        episode.decided, episode.backup, episode.cost = saved["decided"], saved["backup"], saved["cost"]
+        return episode
 
 
 def _plain(action: Any) -> Any:

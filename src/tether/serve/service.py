@@ -6,17 +6,24 @@ was answered is in the journal, and what is not in it was not answered.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from tether.core import validate
 from tether.core.journal import text
-from tether.serve.book import Book, Request, digest
+from tether.core.journal.journal import Durability, Journal, JournalFailed
+from tether.serve import requests
+from tether.serve.book import Book
 from tether.serve.events import Publisher, Subscription
+from tether.serve.memory import digest
 from tether.serve.plant import Plant
-from tether.serve.replies import Answer, Control, Receipt, Refused, Reply, ServiceError
+from tether.serve.records import replay, with_prior, written
+from tether.serve.replies import Answer, Control, Receipt, Refused, Reply, ServiceError, Unavailable
+from tether.serve.requests import Request
 
 
 class Service:
@@ -29,7 +36,18 @@ class Service:
 
     Args:
         plants: By name.
+        journal: The folder of the journal, or a `Journal`; None to forget everything when the process ends. What is in
+            it is gone on with, exactly; a request that was not answered is answered when it is repeated.
+        durability: What a folder's journal waits for before an answer is given, see `Journal`.
         clock: Seconds since 1970, written with every record; no decision depends on it.
+
+    Attributes:
+        recovered: What was found in the journal, fit for JSON; None without one.
+
+    Raises:
+        JournalDamaged: The journal is not what was written.
+        JournalInUse: Another process writes it.
+        ValueError: It does not go with these plants, or what it answered cannot be computed again.
 
     Example:
         >>> from tether import Contract, LipschitzCertificate, Sensitivity, geometric
@@ -46,7 +64,14 @@ class Service:
         2
     """
 
-    def __init__(self, plants: Mapping[str, Plant], *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        plants: Mapping[str, Plant],
+        journal: str | Path | Journal | None = None,
+        durability: Durability = "process",
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         for name, plant in plants.items():
             if not isinstance(name, str) or not isinstance(plant, Plant):
                 raise TypeError(f"plants must be Plants by name, got {name!r}: {plant!r}")
@@ -55,12 +80,39 @@ class Service:
         self._lock = threading.RLock()
         self._book = Book(self._plants)
         self._events = Publisher()
+        self._stopped: str | None = None
+        self._journal = journal if isinstance(journal, Journal | None) else Journal(journal, durability)
+        self.recovered: dict[str, Any] | None = None
+        if self._journal is not None:
+            try:
+                self.recovered = self._recover(self._journal)
+            except BaseException:
+                self._journal.close()
+                raise
+
+    def _recover(self, journal: Journal) -> dict[str, Any]:
+        """Bring the book back, and begin a segment with it: what was found is written once more."""
+        found = journal.recovered
+        if found.snapshot is not None:
+            self._book.restore(found.snapshot)
+        replayed = replay(self._book, found.records, found.last - len(found.records) + 1)
+        journal.begin(self._book.snapshot())
+        return {"records": replayed, "last": found.last, "cut": found.cut}
+
+    def close(self) -> None:
+        """Stop in good order: the journal ends with a snapshot, and another version may go on with it."""
+        if self._journal is None:
+            return
+        with self._lock:
+            with contextlib.suppress(JournalFailed):
+                self._journal.begin(self._book.snapshot())
+            self._journal.close()
 
     # The control loop.
 
     def reset(self, plant: str, episode: str) -> Receipt:
         """Open an episode; at its start the promise starts, from the state that the plant is in."""
-        return cast(Receipt, self._ask(Request("reset", plant, episode, 0, [])))
+        return cast(Receipt, self._ask(requests.reset(plant, episode)))
 
     def act(
         self,
@@ -88,7 +140,7 @@ class Service:
             Full: Too many rounds wait for a report.
             Unavailable: The journal cannot be written.
         """
-        return cast(Answer, self._ask(Request("act", plant, episode, round, [observation, proposal, prior])))
+        return cast(Answer, self._ask(requests.act(plant, episode, round, observation, proposal, prior)))
 
     def observe(
         self,
@@ -119,8 +171,8 @@ class Service:
             Refused: `revealed` or `applied` is not what it must be.
             Unavailable: The journal cannot be written.
         """
-        content = [cost, revealed, applied, reward, next_observation]
-        return cast(Receipt, self._ask(Request("observe", plant, episode, round, content)))
+        request = requests.observe(plant, episode, round, cost, revealed, applied, reward, next_observation)
+        return cast(Receipt, self._ask(request))
 
     def batch(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Reply | ServiceError]:
         """Do several requests in their order; each is answered, or refused, by itself.
@@ -129,22 +181,26 @@ class Service:
             calls: The name of a method (reset, act, observe, end) and its arguments by name.
         """
         done: list[Reply | ServiceError] = []
+        last = 0
         for name, arguments in calls:
             try:
-                if name not in ("reset", "act", "observe", "end"):
-                    raise Refused(f"a batch is made of reset, act, observe and end, got {name!r}")
-                done.append(getattr(self, name)(**arguments))
+                make = requests.BATCHED.get(name)
+                if make is None:
+                    raise Refused(f"a batch is made of {', '.join(requests.BATCHED)}, got {name!r}")
+                reply, last = self._do(make(**arguments))
+                done.append(reply)
             except ServiceError as error:
                 done.append(error)
             except TypeError as error:
-                done.append(Refused(str(error)))
+                done.append(Refused(f"{name}: {error}"))
+        self._wait(last)
         return done
 
     # The operator.
 
     def end(self, plant: str, episode: str, who: str, why: str) -> Receipt:
         """End an episode before its horizon."""
-        return cast(Receipt, self._ask(Request("end", plant, episode, 0, [who, why])))
+        return cast(Receipt, self._ask(requests.end(plant, episode, who, why)))
 
     def prior_now(self, plant: str | None, who: str, why: str) -> Control:
         """Let the prior play from the next decision on, on one plant or (None) on all, until `resume`."""
@@ -159,7 +215,22 @@ class Service:
     def status(self) -> dict[str, Any]:
         """Everything that there is to see, fit for JSON: by plant, and of the journal."""
         with self._lock:
-            return {"plants": self._book.status(), "journal": None}
+            plants = self._book.status()
+            journal = self._journal
+            if journal is None:
+                return {"plants": plants, "journal": None}
+            return {
+                "plants": plants,
+                "journal": {
+                    "path": journal.path,
+                    "durability": journal.durability,
+                    "records": journal.last,
+                    "lag": journal.lag,
+                    "segment": journal.segments,
+                    "failure": journal.failure,
+                    "recovered": self.recovered,
+                },
+            }
 
     def subscribe(self, size: int = 1000) -> Subscription:
         """A queue of events from now on: a dictionary each, with "kind", "time" and the fields of the reply."""
@@ -168,33 +239,80 @@ class Service:
     # How a request is done.
 
     def _ask(self, request: Request) -> Reply:
-        request, key = _checked(request)
-        repeated = self._book.repeated(request, key)
-        if repeated is not None:
-            return repeated
-        asked = self._with_prior(request)
-        with self._lock:
-            repeated = self._book.repeated(request, key)
-            if repeated is not None:
-                return repeated
-            reply = self._book.do(asked, key)
-            now = self._clock()
-        if self._events.watched:
-            self._events.publish({"kind": request.kind, "time": now, **reply._asdict()})
+        reply, number = self._do(request)
+        self._wait(number)
         return reply
 
-    def _with_prior(self, request: Request) -> Request:
-        """The request with what the prior says; asked outside of the lock, since a prior may be slow."""
-        if request.kind != "act":
-            return request
-        observation, proposal, sent = request.content
+    def _do(self, request: Request) -> tuple[Reply, int]:
+        """The reply, and the number of the record that must be durable before it is given."""
+        sent = request.sent()
+        content = digest(sent)
+        asked = request._replace(content=text.loads(sent))
+        new = self._book.repeated(asked, content) is None
+        said = self._said(asked) if new and asked.kind == "act" else []
+        with self._lock:
+            self._require_journal()
+            reply = self._book.repeated(asked, content)
+            if reply is not None:
+                return reply, self._last
+            now = self._clock()
+            reply = self._decide(with_prior(asked, said), content)
+            if self._journal is not None:
+                self._write(self._journal, written(asked, sent, text.dumps(said), now, reply))
+            last = self._last
+        if self._events.watched:
+            self._events.publish({"kind": request.kind, "time": now, **reply._asdict()})
+        return reply, last
+
+    def _decide(self, request: Request, content: bytes) -> Reply:
+        try:
+            return self._book.do(request, content)
+        except ServiceError:
+            raise
+        except Exception as error:
+            self._stopped = f"a request could not be done ({error!r}), and may have been done in part"
+            raise Unavailable(self._stopped) from error
+
+    @property
+    def _last(self) -> int:
+        return 0 if self._journal is None else self._journal.last
+
+    def _require_journal(self) -> None:
+        """What was decided and not written is written first; until then nothing more is decided."""
+        if self._stopped is not None:
+            raise Unavailable(f"{self._stopped}; start the service again, so that it reads its journal")
+        if self._journal is not None:
+            try:
+                self._journal.flush()
+            except JournalFailed as error:
+                raise Unavailable(str(error)) from error
+
+    def _write(self, journal: Journal, record: str) -> None:
+        try:
+            journal.append(record)
+        except JournalFailed as error:
+            raise Unavailable(str(error)) from error
+        if journal.due:
+            with contextlib.suppress(JournalFailed):  # the old segment goes on, or the next request is told
+                journal.begin(self._book.snapshot())
+
+    def _wait(self, number: int) -> None:
+        if self._journal is not None:
+            try:
+                self._journal.wait(number)
+            except JournalFailed as error:
+                raise Unavailable(str(error)) from error
+
+    def _said(self, request: Request) -> list[Any]:
+        """[what the prior says], asked outside of the lock, since a prior may be slow; [] if it was sent along."""
+        observation, _, sent = request.content
         prior = self._book.desk(request.plant).plant.prior
         if prior is None:
             if sent is None:
                 raise Refused(
                     f"plant {request.plant!r} has no prior of its own; send the prior's action with act"
                 )
-            return request
+            return []
         if sent is not None:
             raise Refused(f"plant {request.plant!r} has a prior of its own; send none with act")
         try:
@@ -202,21 +320,6 @@ class Service:
         except Exception as error:
             raise Refused(f"the prior raised {error!r}; no action is known to be safe") from error
         try:
-            return request._replace(content=[observation, proposal, text.loads(text.dumps(said))])
+            return [text.loads(text.dumps(said))]
         except (TypeError, ValueError) as error:
             raise Refused(f"the prior returned what is no action: {error}") from error
-
-
-def _checked(request: Request) -> tuple[Request, bytes]:
-    """The request as it will be read from the journal, and a digest of what was sent."""
-    number = request.round
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise Refused(f"round must be a whole number, got {number!r}")
-    for name, value in (("plant", request.plant), ("episode", request.episode)):
-        if not isinstance(value, str | None):
-            raise Refused(f"{name} must be text, got {value!r}")
-    try:
-        sent = text.dumps(request.content)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Refused(f"{request.kind}: {error}") from error
-    return request._replace(content=text.loads(sent)), digest(sent)

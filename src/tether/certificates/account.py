@@ -1,0 +1,76 @@
+"""What a structured certificate remembers, from round to round and within one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tether.certificates.structure import Numbers
+from tether.core.certificate import Action
+from tether.core.ops import Flag, Number
+
+
+class StructuredState(NamedTuple):
+    """What the certificate remembers between rounds; of fixed size."""
+
+    rounds: Number
+    """Number of closed rounds, h - 1."""
+    account: Number
+    """A_h, cost units."""
+    gaps: Numbers
+    """The structure's gaps, state units."""
+    magnitude: Number
+    """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
+    backup: Number
+    """Number of the backup that is carried; 0 is the prior."""
+    breached: Flag
+    """Whether something contradicted the contract or the structure; from then on only the prior is played."""
+    overridden: Flag = False
+    """Whether something was applied that was not safe, and nothing that was played since is known to be."""
+    clipped: Number = 0.0
+    """Sum of what the h b took off the account, cost units."""
+
+
+class Opened(NamedTuple):
+    """A round in which the observation is known and the action is not."""
+
+    seen: Numbers
+    """What the structure read."""
+    gaps: Numbers
+    """The refined gaps."""
+    slack: Number
+    """(h - 1) b - A_h, rounded inward, cost units."""
+    b: Number
+    """Of the contract, cost units a round; here, because a derivative may be taken of everything that is in here."""
+    remaining: Number
+    """Rounds left, this one included."""
+    backup: Number
+    """Number of the backup that is carried."""
+    breached: Flag
+    """Whether only the prior is played."""
+    epsilon: float
+    """Relative round-off of what is seen and computed in this round."""
+    overridden: Flag = False
+    """Whether the backup that is carried is not known to be safe, because of an override."""
+
+
+class Taken(NamedTuple):
+    """What closing a round needs of the action that was played."""
+
+    now: Number
+    """T_0, cost units."""
+    ceiling: Number
+    """See `Bounds`."""
+    step: Numbers
+    """See `Bounds`."""
+    backup: Number
+    """Number of the backup that is carried from here on."""
+    breached: Flag
+    """Whether the observation or the prior's action was not what the structure covers."""
+    epsilon: float
+    """See `Opened`."""
+    seen: Numbers = ()
+    """What the structure read, for the case that something else is applied."""
+    prior: Action = 0.0
+    """What the prior would have played, for the same."""
+    overridden: Flag = False
+    """Whether what is played is not known to be safe, because of an override."""

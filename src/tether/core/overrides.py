@@ -1,0 +1,80 @@
+"""What others decided: the rounds of an episode in which the plant played something else than the guard said."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, replace
+from typing import Any
+
+from tether.core import convert, validate
+from tether.core.actions import Actions
+from tether.core.certificate import Action
+from tether.core.decision import Override
+
+KEPT = 1000
+"""How many overrides are kept, the last ones."""
+UNSAID = "not said"
+
+
+def applied_action(actions: Actions, applied: object, decided: Action, epsilon: float) -> Action:
+    """What was applied as an action, or None if it is, up to round-off, what was decided.
+
+    Round-off of an action on its way to the plant is a share `epsilon` of it, and is in the certificate's reserve.
+
+    Raises:
+        ValueError: It is no action.
+    """
+    action = actions.usable(applied)
+    if action is None:
+        raise ValueError(
+            f"applied must be a finite action of shape {actions.shape}, got {convert.text(applied)}; the round stays "
+            "open"
+        )
+    return None if actions.near(action, decided, epsilon) else action
+
+
+class Overrides:
+    """The overrides of an episode; at most the last `KEPT` of them."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Override] = deque(maxlen=KEPT)
+
+    def __iter__(self) -> Any:
+        return iter(self._kept)
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._kept.clear()
+
+    def close(self, round_now: int, why: str | None, applied: Any, overridden: bool) -> None:
+        """A round is over: what was applied in it if something was, and if the promise is not the guard's after it."""
+        if not overridden:
+            for i, each in enumerate(self._kept):
+                if each.until is None:
+                    self._kept[i] = replace(each, until=round_now)
+        if applied is not None:
+            plain = convert.from_json(convert.plain_numbers(applied))
+            until = None if overridden else round_now
+            self._kept.append(Override(round_now, why or UNSAID, plain, not overridden, until))
+
+    def rounds(self, closed: int) -> tuple[int, ...]:
+        """Of the first `closed` rounds those in which the promise is the operator's, counted from 1."""
+        found: set[int] = set()
+        for each in self._kept:
+            found.update(range(each.round, closed + 1 if each.until is None else each.until))
+        return tuple(sorted(found))
+
+    def to_json(self) -> list[Any]:
+        """Plain values fit for JSON."""
+        return [convert.to_json(asdict(each)) for each in self._kept]
+
+    def restore(self, saved: Any, overridden: bool, round_now: int) -> None:
+        """What `to_json` gave, checked: one is open if and only if the state is overridden."""
+        self._kept = deque((Override(**convert.from_json(each)) for each in saved), maxlen=KEPT)
+        for each in self._kept:
+            validate.count("an override's round", each.round)
+            latest = round_now if each.until is None else validate.count("until", each.until)
+            if not each.round <= latest <= round_now:
+                raise ValueError(f"an override must lie before round {round_now}, got {each!r}")
+        if overridden != any(each.until is None for each in self._kept):
+            raise ValueError("overrides must have an open one if and only if the state is overridden")
