@@ -26,6 +26,7 @@ from tether.cli import (
     reproduce_published,
     reproduce_theory,
     sensitivity,
+    serve,
     shell,
     train,
     verify,
@@ -70,6 +71,10 @@ _add(
         "verify": verify.verify,
         "sensitivity": sensitivity.sensitivity,
         "report": report.report,
+        "serve": serve.serve,
+        "token": serve.token,
+        "health": serve.health,
+        "plant": serve.plant,
     },
 )
 _add(

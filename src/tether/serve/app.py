@@ -103,7 +103,7 @@ class Application:
     def ready(self) -> bool:
         """Whether the service can decide."""
         journal = self.service.status()["journal"]
-        return journal is None or journal.get("failed") is None
+        return journal is None or journal["failure"] is None
 
     # The endpoints, by the name of their call.
 

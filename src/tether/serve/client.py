@@ -1,4 +1,4 @@
-"""The guard's client: a control loop's side of `tether serve`, with a deadline and something to play if nothing comes."""
+"""The client of `tether serve`: a control loop's side of it, with a deadline and something to play if nothing comes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A plant's control loop as the guard's client keeps it, without a transport: what to send, and what to play.
 
-Calls that have not been answered wait in the outbox and are sent again, in their order and with the same content, before
-anything new. A round that was not answered in time is played by the backup that the last answer named, and reported as
-`applied`. So whatever is lost, the service gets the whole account in the end, and until then the promise is kept by the
-backup (docs/crash-theorem.md).
+Calls that have not been answered wait in the outbox and are sent again, in their order and with the same content,
+before anything new. A round that was not answered in time is played by the backup that the last answer named, and
+reported as `applied`. So whatever is lost, the service gets the whole account in the end, and until then the promise is
+kept by the backup (docs/crash-theorem.md).
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Loop:
                 self.round -= 1
                 self._open = None
                 raise NoBackup(
-                    f"no answer of the guard in round {self.round + 1} ({self.problem or 'too late'}), and no policy for "
-                    f"the backup {self.backup!r}; give the client prior=... or backups={{{self.backup!r}: ...}}"
+                    f"no answer of the guard in round {self.round + 1} ({self.problem or 'too late'}), and no policy "
+                    f"for the backup {self.backup!r}; give the client prior=... or backups={{{self.backup!r}: ...}}"
                 )
             action = policy(observation)
         reason = answer["reason"] if answer is not None else "no answer" if self.outbox else "refused"

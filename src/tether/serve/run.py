@@ -18,6 +18,7 @@ from tether.serve.config import Config, require_loopback
 from tether.serve.service import Service
 from tether.serve.tokens import Everybody, Tokens
 
+log = logging.getLogger("tether.serve")
 CONNECTIONS = 2000
 """At once; more are answered with 503."""
 GRACE = 1
@@ -33,7 +34,7 @@ class Tls(NamedTuple):
 
 def service_of(config: Config) -> Service:
     """The service that a configuration describes, as its journal left it."""
-    return Service(config.plants)
+    return Service(config.plants, config.journal, config.durability)
 
 
 def application_of(config: Config, service: Service) -> Application:
@@ -59,7 +60,10 @@ def serve(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     warnings.simplefilter("ignore", AssumptionBreach)  # breaches are answered, counted and shown
     listener = _listen(host, port)
-    application = application_of(config, service_of(config))
+    service = service_of(config)
+    application = application_of(config, service)
+    if service.recovered is not None:
+        log.info("the journal was read: %s", service.recovered)
     scheme = "http" if tls is None else "https"
     shown = f"[{host}]" if ":" in host else host
     settings = uvicorn.Config(
@@ -76,7 +80,10 @@ def serve(
     )
     settings.load()
     announce(f"{scheme}://{shown}:{listener.getsockname()[1]}")
-    uvicorn.Server(settings).run(sockets=[listener])
+    try:
+        uvicorn.Server(settings).run(sockets=[listener])
+    finally:
+        service.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -7,11 +7,13 @@ say after each round whether the promise was kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tether.certificates import Structured
+from tether.serve.backups import backup_policies
 from tether.serve.client import Client
 from tether.systems.base import Env, play
 from tether.systems.system import System
@@ -70,6 +72,16 @@ class Round(NamedTuple):
     def kept(self) -> bool:
         """Whether the promise was kept."""
         return self.cost <= self.bound * (1.0 + TOLERANCE)
+
+
+def policies_of(env: Env, lam: float, b: float, horizon: int) -> dict[str, Callable[[Any], Any]]:
+    """The prior of a system, and the other backups that its structured certificate has, by name."""
+    prior = env.prior
+    try:
+        certificate = Structured(env.contract(lam, b, horizon), env.structure)
+    except NotImplementedError:
+        return {"prior": prior}
+    return backup_policies(certificate, prior, env.low, env.high, env.norm)
 
 
 def live(
