@@ -25,12 +25,12 @@ class Record(NamedTuple):
     plant: str | None
     episode: str
     round: int
-    sent: list[Any]
-    """What was sent with it; see `Request.content`."""
-    said: list[Any]
-    """[the prior's action], if the service asked the prior; else []."""
     reply: list[Any]
     """The fields of the reply."""
+    said: list[Any]
+    """[the prior's action], if the service asked the prior; else []."""
+    sent: list[Any]
+    """What was sent with it; see `Request.content`."""
 
     @property
     def request(self) -> Request:
@@ -43,10 +43,11 @@ def with_prior(request: Request, said: list[Any]) -> Request:
     return request._replace(content=[*request.content[:2], *said]) if said else request
 
 
-def written(request: Request, sent: str, said: str, now: float, reply: Reply) -> str:
-    """The record of a request; `sent` and `said` are text already."""
-    head = text.dumps([request.kind, float(now), request.plant, request.episode, request.round])
-    return f"{head[:-1]},{sent},{said},{text.dumps(list(reply))}]"
+def written(request: Request, sent: str, said: list[Any], now: float, reply: Reply) -> str:
+    """The record of a request; what was sent is text already."""
+    kind, plant, episode, number, _ = request
+    head = text.dumps([kind, float(now), plant, episode, number, list(reply), said])
+    return f"{head[:-1]},{sent}]"
 
 
 def read(payload: str) -> Record:

@@ -258,7 +258,7 @@ class Service:
             now = self._clock()
             reply = self._decide(with_prior(asked, said), content)
             if self._journal is not None:
-                self._write(self._journal, written(asked, sent, text.dumps(said), now, reply))
+                self._write(self._journal, written(asked, sent, said, now, reply))
             last = self._last
         if self._events.watched:
             self._events.publish({"kind": request.kind, "time": now, **reply._asdict()})
@@ -319,6 +319,8 @@ class Service:
             said = prior(observation)
         except Exception as error:
             raise Refused(f"the prior raised {error!r}; no action is known to be safe") from error
+        if type(said) is float:
+            return [said]
         try:
             return [text.loads(text.dumps(said))]
         except (TypeError, ValueError) as error:
