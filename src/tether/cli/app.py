@@ -17,6 +17,7 @@ from tether.cli import (
     data_build,
     data_calibration,
     data_describe,
+    demo,
     estimate,
     limit,
     report,
@@ -75,6 +76,7 @@ _add(
         "token": serve.token,
         "health": serve.health,
         "plant": serve.plant,
+        "demo": demo.demo,
     },
 )
 _add(

@@ -176,7 +176,8 @@ def plant(options: PlantOptions) -> None:
             if each.round == options.horizon:
                 print(
                     f"{time.strftime('%H:%M:%S')} {options.plant} episode {begun}: kept in every round; cost "
-                    f"{each.cost:.4g} of {each.bound:.4g}, reward {each.reward:.5g}; rounds without the guard: {alone}",
+                    f"{each.cost:.4g} of {each.bound:.4g}, reward {each.gained:+.4g} to the prior's; "
+                    f"rounds without the guard: {alone}",
                     flush=True,
                 )
                 alone = 0

@@ -109,7 +109,7 @@ class Board:
         elif event.get("breach") is not None and self._new_breach(plant, event["episode"]):
             text = f"breach in episode {event['episode']}: {event['breach']}"
             self._important.append({"at": at, "plant": plant, "kind": "bad", "text": text})
-        elif kind == "act" and event["intervened"]:
+        elif kind == "act" and event["intervened"] and event["reason"] != "operator":
             text = f"round {event['round']} of {event['episode']}: {event['reason']}"
             self._interventions.append({"at": at, "plant": plant, "kind": "", "text": text})
         else:
@@ -128,7 +128,7 @@ class Board:
         if latest is None and before is not None:
             episode = {**before, "over": True}  # it has ended; its last rounds stay until the next one begins
         else:
-            episode = None if latest is None else _episode(latest)
+            episode = None if latest is None else _episode(latest, plant)
         return {
             "name": name,
             "contract": {key: plant[key] for key in ("lam", "b", "horizon")},
@@ -146,31 +146,41 @@ def lag_of(status: dict[str, Any]) -> float | None:
     return None if status["journal"] is None else float(status["journal"]["lag"])
 
 
-def _episode(episode: dict[str, Any]) -> dict[str, Any]:
+def _episode(episode: dict[str, Any], plant: dict[str, Any]) -> dict[str, Any]:
+    """An episode with what its bound is at least, round by round.
+
+    The bound (1 + lam) J_h(pi+) + h b is not known online, since nobody sees what the prior would have cost. But a
+    decision's margin says how far below it the cost stays at least, and each round adds (1 + lam) eps + b or more.
+    """
     # What is summed is what is shown; earlier rounds are in the difference to the whole.
     so_far = episode["cost"] - sum(each["cost"] or 0.0 for each in episode["rounds"])
-    rounds, margin = [], None
+    grows = (1.0 + plant["lam"]) * plant["cost_floor"] + plant["b"]
+    rounds: list[dict[str, Any]] = []
+    bound: float | None = None
     for each in episode["rounds"]:
-        closed = each["cost"] is not None
+        closed, margin = each["cost"] is not None, each["margin"]
         so_far += each["cost"] or 0.0
-        margin = each["margin"] if closed else margin
+        bound = None if bound is None or each["reason"] == "breach" else bound + grows
+        if closed and margin is not None and each["applied"] is None:
+            bound = max(so_far + margin, -math.inf if bound is None else bound)
         rounds.append(
             {
                 "round": each["round"],
                 "reason": each["reason"],
                 "intervened": each["intervened"],
                 "radius": each["radius"] or 0.0,
-                "margin": each["margin"],
                 "moved": _away(each["action"], each["prior_action"]) or 0.0,
                 "wished": _away(each["proposal"], each["prior_action"]),
-                "cost_so_far": so_far if closed else None,
+                "cost": so_far if closed else None,
+                "bound": bound if closed else None,
             }
         )
+    closed_rounds = [each for each in rounds if each["cost"] is not None]
     return {
         "name": episode["episode"],
         "round": episode["round"],
         "cost": episode["cost"],
-        "margin": margin,
+        "bound": closed_rounds[-1]["bound"] if closed_rounds else None,
         "breach": episode["breach"],
         "over": False,
         "rounds": rounds,

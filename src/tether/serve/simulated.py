@@ -18,39 +18,42 @@ from tether.serve.client import Client
 from tether.systems.base import Env, play
 from tether.systems.system import System
 
+STEP, WILD = 0.04, 0.15
+"""How far the learner tries, as a share of the range of actions, and how often it proposes anything at all."""
 TOLERANCE = 1e-6
 """Relative; the simulator computes in another order than the guard."""
 
 
 class Climber:
-    """A learner: it moves the prior's actions by a share a round, and keeps what earned more.
+    """A learner: it moves the prior's actions by an amount, keeps what gained, and explores wildly now and then.
 
     Args:
         env: The system.
-        horizon: Rounds of an episode.
         seed: Of what it tries.
     """
 
-    def __init__(self, env: Env, horizon: int, seed: int) -> None:
+    def __init__(self, env: Env, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        low, high = env.action_range()
-        self._width = np.asarray(high - low)
-        self._best = np.zeros((horizon, *env.action_shape))
-        self._tried = self._best
-        self._earned = -np.inf
+        self._low, self._high = env.action_range()
+        self._best = self._tried = np.zeros(env.action_shape)
+        self._gained = 0.0
 
     def begin(self) -> None:
         """Think of something else to try in the coming episode."""
-        self._tried = self._best + 0.15 * self._rng.standard_normal(self._best.shape) * self._width
+        step = self._rng.standard_normal(self._best.shape) * (self._high - self._low)
+        self._tried = self._best + STEP * step
 
-    def propose(self, number: int, prior: Any) -> Any:
+    def propose(self, prior: Any) -> Any:
         """What to propose in a round."""
-        return np.asarray(prior) + self._tried[number - 1]
+        if self._rng.random() < WILD:
+            return self._rng.uniform(self._low, self._high)
+        return np.asarray(prior) + self._tried
 
-    def learn(self, reward: float) -> None:
-        """Keep what was tried, if the episode earned more than the best before."""
-        if reward > self._earned:
-            self._earned, self._best = reward, self._tried
+    def learn(self, gained: float) -> None:
+        """Keep what was tried, if it gained more than the best before; that one's luck is forgotten slowly."""
+        if gained > self._gained:
+            self._gained, self._best = gained, self._tried
+        self._gained *= 0.9
 
 
 class Round(NamedTuple):
@@ -65,13 +68,22 @@ class Round(NamedTuple):
     """Sum over the rounds so far."""
     bound: float
     """What the promise allows, from a replay of the prior."""
-    reward: float
-    """Sum over the rounds so far."""
+    gained: float
+    """Reward so far, above what the prior would have earned."""
 
     @property
     def kept(self) -> bool:
         """Whether the promise was kept."""
         return self.cost <= self.bound * (1.0 + TOLERANCE)
+
+
+class Replay(NamedTuple):
+    """What the prior would have done on the same draws."""
+
+    bounds: Any
+    """[H] what the promise allows the cost so far to be."""
+    rewards: Any
+    """[H] reward so far."""
 
 
 def policies_of(env: Env, lam: float, b: float, horizon: int) -> dict[str, Callable[[Any], Any]]:
@@ -106,29 +118,31 @@ def live(
         pause: Seconds that a round takes.
     """
     env = system.env()
-    learner = Climber(env, horizon, seed)
+    learner = Climber(env, seed)
     number = 0
     while True:
         episodes = system.draw(seed * 1_000_003 + number, 1, horizon)
         drawn = {name: episodes[name][0] for name in env.drawn_names}
-        priors = [
-            step.step.cost for step in play(env, drawn, lambda _h, x, z: env.prior(env.observation(x, z)))
-        ]
-        yield from _episode(client, env, drawn, learner, (1.0 + lam) * np.cumsum(priors), b, pause)
+        trusted = [each.step for each in play(env, drawn, lambda _h, x, z: env.prior(env.observation(x, z)))]
+        replay = Replay(
+            (1.0 + lam) * np.cumsum([float(step.cost) for step in trusted]) + b * np.arange(1, horizon + 1),
+            np.cumsum([float(step.reward) for step in trusted]),
+        )
+        yield from _episode(client, env, drawn, learner, replay, pause)
         number += 1
 
 
 def _episode(
-    client: Client, env: Env, drawn: dict[str, Any], learner: Climber, bounds: Any, b: float, pause: float
+    client: Client, env: Env, drawn: dict[str, Any], learner: Climber, replay: Replay, pause: float
 ) -> Iterator[Round]:
     name = client.reset()
     learner.begin()
-    cost = reward = 0.0
+    cost = reward = gained = 0.0
     last: dict[str, Any] = {}
 
-    def act(number: int, state: Any, seen: dict[str, Any]) -> Any:
+    def act(_number: int, state: Any, seen: dict[str, Any]) -> Any:
         observation = env.observation(state, seen)
-        played = client.act(observation, learner.propose(number, env.prior(observation)))
+        played = client.act(observation, learner.propose(env.prior(observation)))
         last["played"] = played
         return np.clip(played.action, env.low, env.high)
 
@@ -136,7 +150,8 @@ def _episode(
         client.observe(float(step.step.cost), reward=float(step.step.reward))
         cost += float(step.step.cost)
         reward += float(step.step.reward)
-        played, bound = last["played"], float(bounds[step.round - 1]) + step.round * b
-        yield Round(name, step.round, played.decided, played.reason, cost, bound, reward)
+        played, now = last["played"], step.round - 1
+        gained = reward - replay.rewards[now]
+        yield Round(name, step.round, played.decided, played.reason, cost, replay.bounds[now], gained)
         time.sleep(pause)
-    learner.learn(reward)
+    learner.learn(gained)

@@ -4,9 +4,19 @@ const KEY = "tether-token";
 const MANY = 6;                 // more plants than this start folded
 const plants = new Map();       // name -> what the service last said of it
 const cards = new Map();        // name -> its card
-let token = sessionStorage.getItem(KEY) || "";
+let token = handed() || sessionStorage.getItem(KEY) || "";
 let me = { name: "", role: "", all: false };
 let pending = null;             // what the dialog will do
+
+// `tether demo` hands the token over behind the #, which no server sees; it is taken out of the address at once.
+function handed() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    sessionStorage.setItem(KEY, given);
+    history.replaceState(null, "", location.pathname);
+  }
+  return given;
+}
 
 // Small helpers: elements are made, never parsed, so that no name or reason can become markup.
 function make(tag, attributes = {}, ...children) {
@@ -144,11 +154,10 @@ function inside(place, plant, episode) {
   const parts = [];
   if (plant.stopped) parts.push(make("p", { class: "note" }, `Prior now, by ${plant.stopped.who}: ${plant.stopped.why}`));
   if (episode && episode.breach) parts.push(make("p", { class: "note bad" }, `Breach: ${episode.breach}. The promise is not certified from there on.`));
-  const cost = episode && episode.cost, margin = episode && episode.margin;
+  const cost = episode ? episode.cost : null, bound = episode ? episode.bound : null;
   const facts = [
     ["episode", episode ? episode.name : "–"], ["round", episode ? episode.round : null],
-    ["cost so far", cost], ["bound at least", cost === null || margin === null || !episode ? null : cost + margin],
-    ["margin", margin], ["decisions", plant.decisions],
+    ["cost so far", cost], ["bound at least", bound], ["margin", bound === null ? null : bound - cost], ["decisions", plant.decisions],
     ...Object.entries(plant.reasons).filter(([reason]) => reason !== "safe"), ["breaches", plant.breaches], ["open episodes", plant.open],
   ];
   parts.push(make("dl", { class: "numbers" }, ...facts.map(([name, value]) =>
@@ -202,25 +211,26 @@ function ticks(low, high) {
 }
 const path = points => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 function costs(episode) {
-  const rounds = episode.rounds, known = rounds.filter(each => each.cost_so_far !== null);
-  const bounds = known.filter(each => each.margin !== null);
-  const high = Math.max(1e-9, ...known.map(each => each.cost_so_far), ...bounds.map(each => each.cost_so_far + each.margin));
-  const low = Math.min(0, ...known.map(each => each.cost_so_far));
+  const rounds = episode.rounds, known = rounds.filter(each => each.cost !== null);
+  const bounds = known.filter(each => each.bound !== null);
+  const high = Math.max(1e-9, ...known.map(each => each.cost), ...bounds.map(each => each.bound));
+  const low = Math.min(0, ...known.map(each => each.cost));
   const { svg, x, y } = frame(rounds, low, high * 1.04, "Cost so far, and the least that the bound can be, round by round");
   const line = (list, value, color, dash) => list.length && svg.append(
     make("path", { d: path(list.map(each => [x(each.round), y(value(each))])), fill: "none", stroke: color, "stroke-width": 2.2, "stroke-dasharray": dash, "stroke-linejoin": "round" }));
-  line(bounds, each => each.cost_so_far + each.margin, "var(--bound)", "6 4");
-  line(known, each => each.cost_so_far, "var(--accent)", "none");
+  line(bounds, each => each.bound, "var(--bound)", "6 4");
+  line(known, each => each.cost, "var(--accent)", "none");
   const tip = known[known.length - 1];
-  if (tip) svg.append(make("circle", { cx: x(tip.round), cy: y(tip.cost_so_far), r: 3.5, fill: "var(--accent)" }));
+  if (tip) svg.append(make("circle", { cx: x(tip.round), cy: y(tip.cost), r: 3.5, fill: "var(--accent)" }));
   return make("figure", { "data-chart": "cost" }, make("h3", {}, "Cost so far against the bound"), svg, make("figcaption", {},
     make("span", { class: "key", style: "--mark: var(--accent)" }, "cost so far"),
     make("span", { class: "key", style: "--mark: var(--bound)" }, "what the bound is at least")));
 }
 function sets(episode) {
   const rounds = episode.rounds, signed = rounds.some(each => each.moved < 0 || each.wished < 0);
-  const most = Math.max(1e-9, ...rounds.map(each => Math.max(each.radius, Math.abs(each.moved))));
-  const shown = 1.6 * most;   // a proposal farther away than this stands at the edge
+  const most = Math.max(0, ...rounds.map(each => Math.max(each.radius, Math.abs(each.moved))));
+  const wished = Math.max(0, ...rounds.map(each => Math.abs(each.wished || 0)));
+  const shown = 1.1 * Math.max(most, most > 0 ? Math.min(wished, 2 * most) : wished) || 1;   // a proposal farther away stands at the edge
   const { svg, x, y, step } = frame(rounds, signed ? -shown : 0, shown, "Safe set, proposal and decision, as distance from the prior’s action");
   for (const each of rounds) {
     const about = `round ${each.round}: ${each.reason}; moved ${number(each.moved)} of ${number(each.radius)}, wished ${number(each.wished)}`;
@@ -236,7 +246,7 @@ function sets(episode) {
     svg.append(make("circle", { cx: x(each.round), cy: y(each.moved), r: Math.min(4, Math.max(1.8, step * .28)), fill: each.reason === "safe" ? "var(--good)" : each.reason === "breach" ? "var(--bad)" : "var(--bound)" }));
   }
   return make("figure", { "data-chart": "set" }, make("h3", {}, "Safe set and decision, from the prior’s action"), svg, make("figcaption", {},
-    make("span", { class: "key box", style: "--mark: var(--band)" }, "safe"),
+    make("span", { class: "key box", style: "--mark: var(--band)" }, "safe, towards the proposal"),
     make("span", { class: "key dot", style: "--mark: var(--good)" }, "played as proposed"),
     make("span", { class: "key dot", style: "--mark: var(--bound)" }, "changed"),
     make("span", { class: "key cross", style: "--mark: var(--wish)" }, "proposal")));
