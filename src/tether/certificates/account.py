@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tether.certificates.structure import Numbers
+from tether.core import saved
 from tether.core.certificate import Action
+from tether.core.contract import Contract
 from tether.core.ops import Flag, Number
 
 
@@ -74,3 +78,58 @@ class Taken(NamedTuple):
     """What the prior would have played, for the same."""
     overridden: Flag = False
     """Whether what is played is not known to be safe, because of an override."""
+
+
+class Owed(NamedTuple):
+    """What settling a round needs whose cost came late."""
+
+    now: Number
+    """T_0, which was counted, cost units."""
+    ceiling: Number
+    """See `Bounds`."""
+    step: Numbers
+    """See `Bounds`."""
+    epsilon: float
+    """See `Opened`."""
+    clipped: Number
+    """Of the state before the round."""
+
+
+def require_state(state: StructuredState, contract: Contract, magnitude: float, backups: int) -> None:
+    """Refuse a state to which no episode can have led; `magnitude` is what it begins with."""
+    saved.require_numbers("account", state.account)
+    saved.require_flag("overridden", state.overridden)
+    if state.account > state.rounds * contract.b and not state.overridden:
+        raise ValueError(
+            f"account must be at most b for each of {state.rounds:g} rounds, got {state.account!r}"
+        )
+    saved.require_numbers("magnitude", state.magnitude, minimum=magnitude)
+    saved.require_numbers("clipped", state.clipped, minimum=0.0)
+    saved.require_choice("backup", state.backup, backups)
+    saved.require_flag("breached", state.breached)
+
+
+def restored_taken(taken: list[Any], backups: int) -> Taken:
+    """An open round that was saved as plain numbers and lists, checked, but for its `step`, which is as it came."""
+    saved.require_length("taken", taken, len(Taken._fields))
+    opened = Taken(*taken)
+    saved.require_numbers("taken", [opened.now, opened.ceiling, opened.epsilon], shape=(3,))
+    saved.require_choice("backup", opened.backup, backups)
+    for name in ("breached", "overridden"):
+        saved.require_flag(name, getattr(opened, name))
+    for each in (*opened.seen, opened.prior):
+        saved.require_numbers("seen and prior", each, shape=np.shape(each)[:1])
+    return opened._replace(seen=saved_numbers(opened.seen), prior=saved.numbers(opened.prior))
+
+
+def restored_owed(given: list[Any]) -> Owed:
+    """What a round owes that was saved as plain numbers and lists, checked, but for its `step`, which is as it came."""
+    saved.require_length("owed", given, len(Owed._fields))
+    owed = Owed(*given)
+    saved.require_numbers("owed", [owed.now, owed.ceiling, owed.epsilon, owed.clipped], shape=(4,))
+    return owed
+
+
+def saved_numbers(entries: Any) -> tuple[Any, ...]:
+    """Saved gaps, steps and what was seen: numbers stay what they are, lists become arrays."""
+    return tuple(saved.numbers(each) for each in entries)

@@ -33,6 +33,12 @@ any deviation; only D_h may be negative after it. Then the prior is played, and 
 the excess over the promise is at most -D_h, all of it the override's, and no decision of the guard adds to it. D_h
 grows by lam*eps + b a round at least, and as soon as it is positive the promise holds again in that and every later
 round, with the costs of the override in it: freedom comes back by itself.
+
+**Late and missing costs.** Over all c >= eps, (1 + lam) max(eps, c - moved) - c is least for c = eps + moved, where it
+is lam*eps - moved. So a round whose cost is not known adds that to the surplus: true whatever the cost was, and just
+what the slack of the rounds to come had been reduced by when its action was chosen. When the cost comes, the surplus
+gets the difference, which is not negative, in whatever order costs come. The allowance D_h of rules `paper` and
+`released` is then the larger of what it was and of its second branch with the new surplus, which bounds the same slack.
 """
 
 from __future__ import annotations
@@ -93,6 +99,13 @@ class Taken(NamedTuple):
     """What the prior would have played."""
     overridden: Flag = False
     """Whether the prior is played because of an override."""
+
+
+class Owed(NamedTuple):
+    """What settling a round needs whose cost came late."""
+
+    moved: Number
+    """sum_{j<=i} q_{j,i} d_j: by how much the cost can differ from the prior's, cost units."""
 
 
 @dataclass(frozen=True)
@@ -205,11 +218,8 @@ class LipschitzCertificate:
 
     def margin(self, state: LipschitzState, deviation: Number) -> Number:
         """How far below its bound J_h stays if `deviation` is played now, whatever happens; cost units."""
-        contract, bounds = self.contract, self.bounds
-        spent = (
-            bounds.carried * bounds.perturbation.carried_deviation(state.memory)
-            + bounds.immediate * deviation
-        )
+        contract = self.contract
+        spent = self._moved(state, deviation)
         return state.surplus + contract.earned + state.rounds * contract.b - spent
 
     def open(
@@ -260,6 +270,13 @@ class LipschitzCertificate:
         self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
     ) -> LipschitzState:
         """Close a round. If something else was `applied`, its deviation counts; more than was safe is an override."""
+        state, deviation = self._played(state, taken, outcome, ops)
+        return self.close(state, deviation, outcome.cost, ops, outcome.epsilon)
+
+    def _played(
+        self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops
+    ) -> tuple[LipschitzState, Number]:
+        """(the state with what was applied in its flags, the deviation that was played)."""
         deviation, breached, overridden = taken.deviation, state.breached, taken.overridden
         if outcome.applied is not None:
             # Without a box the largest of the norms: which one the sensitivity is for is not known here.
@@ -269,7 +286,38 @@ class LipschitzCertificate:
             overridden = ops.logical_or(overridden, ops.logical_not(deviation <= taken.radius))
         moved = self.bounds.immediate * length(taken.prior, "linf", ops)
         state = state._replace(breached=breached, magnitude=state.magnitude + moved, overridden=overridden)
-        return self.close(state, deviation, outcome.cost, ops, outcome.epsilon)
+        return state, deviation
+
+    def defer(
+        self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
+    ) -> tuple[LipschitzState, Owed]:
+        """Close a round whose cost is not known; see the module."""
+        state, deviation = self._played(state, taken, outcome, ops)
+        moved, least = self._moved(state, deviation), self.contract.lam * self.contract.cost_floor
+        return self._closed(state, deviation, state.surplus + (least - moved), moved, ops), Owed(moved)
+
+    def settle(self, state: LipschitzState, owed: Owed, outcome: Outcome, ops: Ops = NUMPY) -> LipschitzState:
+        """The cost of a deferred round is known."""
+        contract = self.contract
+        epsilon = max(outcome.epsilon, self.resolution)
+        accepted, cost = accepted_cost(contract, outcome.cost, epsilon, ops)
+        floor = ops.maximum(contract.cost_floor, cost - owed.moved)
+        seen = (1.0 + contract.lam) * floor - cost
+        more = ops.maximum(seen - (contract.lam * contract.cost_floor - owed.moved), 0.0)
+        state = state._replace(surplus=state.surplus + more)
+        if self.rule != "tight":
+            seen_allowance = contract.earned + self._settled(state, ops)
+            state = state._replace(allowance=ops.maximum(state.allowance, seen_allowance))
+        magnitude = state.magnitude + (2.0 + contract.lam) * cost + owed.moved
+        covered = ops.logical_and(accepted, magnitude + abs(state.surplus) <= ops.limit(magnitude))
+        breached = ops.logical_or(state.breached, ops.logical_not(covered))
+        return state._replace(magnitude=magnitude, breached=breached)
+
+    def restored_owed(self, given: list[Any]) -> Owed:
+        """What a round owes, saved as plain numbers."""
+        saved.require_length("owed", given, len(Owed._fields))
+        saved.require_numbers("owed", given[0], minimum=0.0)
+        return Owed(*given)
 
     def close(
         self,
@@ -280,27 +328,42 @@ class LipschitzCertificate:
         epsilon: float = 0.0,
     ) -> LipschitzState:
         """The state after a round in which `deviation` was played and `cost` was seen."""
-        contract, bounds = self.contract, self.bounds
-        p = bounds.perturbation
+        contract = self.contract
         accepted, cost = accepted_cost(contract, cost, max(epsilon, self.resolution), ops)
-
-        moved = bounds.carried * p.carried_deviation(state.memory) + bounds.immediate * deviation
+        moved = self._moved(state, deviation)
         floor = ops.maximum(contract.cost_floor, cost - moved)
         surplus = state.surplus + (1.0 + contract.lam) * floor - cost
-        memory: Any = p.remember(state.memory, deviation, ops)
-        spent = self.total(state, ops) * deviation
-        closed = state.rounds + 1.0
+        state = state._replace(breached=ops.logical_or(state.breached, ops.logical_not(accepted)))
+        return self._closed(state, deviation, surplus, (2.0 + contract.lam) * cost, ops)
 
-        allowance = state.allowance
+    def _moved(self, state: LipschitzState, deviation: Number) -> Number:
+        """By how much the deviations up to this round can have moved its cost."""
+        bounds = self.bounds
+        carried = bounds.carried * bounds.perturbation.carried_deviation(state.memory)
+        return carried + bounds.immediate * deviation
+
+    def _closed(
+        self, state: LipschitzState, deviation: Number, surplus: Number, added: Number, ops: Ops
+    ) -> LipschitzState:
+        """The state a round later, with the surplus that it left; `added` is what the surplus was added up from."""
+        memory: Any = self.bounds.perturbation.remember(state.memory, deviation, ops)
+        spent = self.total(state, ops) * deviation
+        after = state._replace(rounds=state.rounds + 1.0, surplus=surplus, memory=memory)
         if self.rule != "tight":
-            # The authors' code also counts the b of every past round; Corollary 4.2 as printed does not.
-            past = closed * contract.b if self.rule == "released" else 0.0
-            later = bounds.carried * p.carried_deviation_over(memory, contract.horizon - closed, ops)
-            allowance = contract.earned + ops.maximum(allowance - spent, surplus - later + past)
-        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + spent
-        covered = ops.logical_and(accepted, magnitude + abs(surplus) <= ops.limit(magnitude))
+            left = ops.maximum(state.allowance - spent, self._settled(after, ops))
+            after = after._replace(allowance=self.contract.earned + left)
+        magnitude = state.magnitude + added + self.contract.earned + spent
+        covered = magnitude + abs(surplus) <= ops.limit(magnitude)
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
-        return LipschitzState(closed, allowance, surplus, memory, magnitude, breached, state.overridden)
+        return after._replace(magnitude=magnitude, breached=breached)
+
+    def _settled(self, state: LipschitzState, ops: Ops) -> Number:
+        """The second branch of the allowance between two rounds, without what the coming one earns."""
+        # The authors' code also counts the b of every past round; Corollary 4.2 as printed does not.
+        past = state.rounds * self.contract.b if self.rule == "released" else 0.0
+        over = self.bounds.perturbation.carried_deviation_over
+        later = self.bounds.carried * over(state.memory, self.contract.horizon - state.rounds, ops)
+        return state.surplus - later + past
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""

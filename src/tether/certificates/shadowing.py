@@ -112,10 +112,11 @@ class Shadowing(Structured):
     **Sound**, because the gaps and the floor are true (`tether.certificates.structured` asks for nothing else): gaps
     without uncertainty are gaps, and what the prior's plant paid is a floor of what it paid.
 
-    **If nothing is revealed**, or what is revealed is not finite, outside `env.limits()`, or does not give the cost
-    that was seen, the prior's state is not known from then on. The structure's own bounds take over: those of this
-    round begin with the gap that was known, and what its state and cost tell (`CarbonStructure` finds the noise on
-    a segment, `CoolingStructure` each unit's effect: set membership) limits them as it does in a `Structured` one.
+    **If nothing is revealed**, the cost is not known when a round ends, or what is revealed is not finite, outside
+    `env.limits()`, or does not give the cost that was seen, the prior's state is not known from then on. The
+    structure's own bounds take over: those of this round begin with the gap that was known, and what its state and cost
+    tell (`CarbonStructure` finds the noise on a segment, `CoolingStructure` each unit's effect: set membership) limits
+    them as it does in a `Structured` one.
 
     Args:
         contract: The promise.
@@ -200,10 +201,7 @@ class Shadowing(Structured):
 
     def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
         """Close a round, in which the hidden series may have been revealed."""
-        if outcome.applied is not None:
-            opened = self.open(state, taken.observation, ops, taken.taken.epsilon)
-            applied = self.applied(Opened(*opened[:-2]), taken.taken, outcome, ops)
-            taken = taken._replace(taken=applied, action=outcome.applied)
+        taken = self._played(state, taken, outcome, ops)
         before, shadow, revealed = StructuredState(*state[:-1]), taken.shadow, outcome.revealed
         if revealed is None:
             lost = Shadow(shadow.state, ops.logical_and(shadow.known, False))
@@ -231,6 +229,22 @@ class Shadowing(Structured):
             paid, usable = float(paid), bool(usable)
         closed = self.close(before, taken.taken, outcome, paid, ops)
         return ShadowingState(*closed, Shadow(after, usable))
+
+    def _played(self, state: Any, taken: Watched, outcome: Outcome, ops: Ops) -> Watched:
+        """What closing the round needs, with what was applied."""
+        if outcome.applied is None:
+            return taken
+        opened = self.open(state, taken.observation, ops, taken.taken.epsilon)
+        applied = self.applied(Opened(*opened[:-2]), taken.taken, outcome, ops)
+        return taken._replace(taken=applied, action=outcome.applied)
+
+    def defer(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> tuple[Any, Any]:
+        """Close a round whose cost is not known; what was revealed of it cannot be checked, and is not used."""
+        taken = self._played(state, taken, outcome, ops)
+        outcome = outcome._replace(applied=None)
+        closed, owed = super().defer(StructuredState(*state[:-1]), taken.taken, outcome, ops)
+        lost = Shadow(taken.shadow.state, ops.logical_and(taken.shadow.known, False))
+        return ShadowingState(*closed, lost), owed
 
     @staticmethod
     def _kept(usable: Flag, after: Any, before: Any, ops: Ops) -> Any:

@@ -151,6 +151,12 @@ class Structure(ABC):
         `epsilon` is the relative round-off of cost and state; what is concluded from them must allow for it.
         """
 
+    def unseen(self, step: Numbers, ops: Ops) -> Numbers:
+        """The gaps of the next round if the cost is not known, where that has been derived: as `close` gives them."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no bounds for a round whose cost is missing; write its `unseen`"
+        )
+
     def plans(self, low: Number, high: Number) -> tuple[int, ...]:  # noqa: ARG002
         """The backups worth looking at if actions are between `low` and `high`, by number; all of them."""
         return tuple(range(1 + len(self.backups)))

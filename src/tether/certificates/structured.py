@@ -35,6 +35,14 @@ known to be safe, so the prior is played, and by its T_0
 until (**) holds for what is played. From that round on the argument above needs nothing of what was before: the promise
 holds in every round again, with the costs of the override in it, and so does the h b of the account.
 
+**Late and missing costs.** A round whose cost is not known counts as what was feared, A_h + T_0, and its gaps are what
+the structure knows without it (`Structure.unseen`): both are true whatever the cost was. When the cost comes, t =
+[T_0 - (c_h - (1 + lam) floor_h)]^+ is taken back, but for what the h b of this and later rounds cut off the account, z
+in all: A' = A - [t - z]^+. *Sound*: for every round j that waits there is a true bound V_j on the sum of excesses in
+which the rounds from j on count in full, and A + z_j >= V_j: a round adds the same to both sides, a cut moves the same
+from A to z_j. If round i is settled with t > z_i, then A' = A + z_i - t >= V_i - t is true; and in place of V_j there
+are V_i - t for j > i, and V_j - t for j < i, where z_j >= z_i.
+
 **The share.** The guard plays start + t (proposal - start) with the largest t in [0, 1] that a search finds safe; the
 start is the prior's action where that is safe, else the carried backup's. (**) is checked for the very action that is
 played, so what is played is safe however the bounds behave; if they never fall on the way, t is the largest.
@@ -60,6 +68,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tether.certificates.account import Opened as Opened
+from tether.certificates.account import Owed, require_state, restored_owed, restored_taken, saved_numbers
 from tether.certificates.account import StructuredState as StructuredState
 from tether.certificates.account import Taken as Taken
 from tether.certificates.share import either, largest_share, on_the_way
@@ -246,8 +255,7 @@ class Structured:
         """What closing a round needs in which something else was applied than was `taken`."""
         if outcome.box is None:
             raise ValueError("Outcome.applied needs Outcome.box: the actions that there are")
-        one, box = self._single(ops), outcome.box
-        action = self._entries(outcome.applied)
+        one, box, action = self._single(ops), outcome.box, self._entries(outcome.applied)
         breached = one.logical_or(taken.breached, one.logical_not(self._covers(action, one)))
         # Nothing is carried into it: what was applied is safe only if (**) holds for it.
         foreign = opened._replace(
@@ -261,23 +269,63 @@ class Structured:
         self, state: StructuredState, taken: Taken, outcome: Outcome, paid: Number, ops: Ops
     ) -> StructuredState:
         """See `update`; `paid` is a lower bound on what the prior paid, known from elsewhere, cost units."""
-        contract = self.contract
         epsilon = max(taken.epsilon, outcome.epsilon)
-        unit = self._unit_round_off(epsilon)
-        accepted, cost = accepted_cost(contract, outcome.cost, epsilon, ops)
-        possible = cost <= taken.ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
-        accepted = ops.logical_and(accepted, possible)
-        cost = ops.where(accepted, cost, contract.cost_floor)
+        accepted, cost = self._accepted(outcome.cost, taken.ceiling, epsilon, ops)
         floor, gaps = self.system.close(taken.step, cost, epsilon, ops)
-        floor = ops.maximum(floor, ops.maximum(paid, contract.cost_floor))
-        excess = ops.minimum(taken.now, cost - (1.0 + contract.lam) * floor)
-        rounds = state.rounds + 1.0
+        excess = ops.minimum(taken.now, cost - (1.0 + self.contract.lam) * self._floor(floor, paid, ops))
+        taken = taken._replace(breached=ops.logical_or(taken.breached, ops.logical_not(accepted)))
+        return self._closed(state, taken, excess, gaps, (2.0 + self.contract.lam) * cost, ops)
+
+    def defer(
+        self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
+    ) -> tuple[StructuredState, Owed]:
+        """Close a round whose cost is not known; see the module."""
+        if outcome.applied is not None:
+            opened = self._opened(state, taken.seen, ops, taken.epsilon)
+            taken = self.applied(opened, taken, outcome, ops)
+        gaps = self.system.unseen(taken.step, ops)
+        owed = Owed(taken.now, taken.ceiling, taken.step, taken.epsilon, state.clipped)
+        return self._closed(state, taken, taken.now, gaps, 0.0 * taken.now, ops), owed
+
+    def settle(
+        self, state: StructuredState, owed: Owed, outcome: Outcome, ops: Ops = NUMPY
+    ) -> StructuredState:
+        """The cost of a deferred round is known."""
+        epsilon = max(owed.epsilon, outcome.epsilon)
+        accepted, cost = self._accepted(outcome.cost, owed.ceiling, epsilon, ops)
+        floor, _ = self.system.close(owed.step, cost, epsilon, ops)
+        excess = cost - (1.0 + self.contract.lam) * self._floor(floor, 0.0 * cost, ops)
+        back = ops.maximum(owed.now - excess, 0.0) - (state.clipped - owed.clipped)
+        magnitude = state.magnitude + (2.0 + self.contract.lam) * cost + abs(owed.now)
+        covered = ops.logical_and(accepted, magnitude <= ops.limit(magnitude))
+        return state._replace(
+            account=state.account - ops.maximum(back, 0.0),
+            magnitude=magnitude,
+            breached=ops.logical_or(state.breached, ops.logical_not(covered)),
+        )
+
+    def _accepted(self, cost: Number, ceiling: Number, epsilon: float, ops: Ops) -> tuple[Flag, Number]:
+        """(whether contract and structure allow such a cost, the cost to compute with)."""
+        unit = self._unit_round_off(epsilon)
+        accepted, cost = accepted_cost(self.contract, cost, epsilon, ops)
+        possible = cost <= ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
+        accepted = ops.logical_and(accepted, possible)
+        return accepted, ops.where(accepted, cost, self.contract.cost_floor)
+
+    def _floor(self, floor: Number, paid: Number, ops: Ops) -> Number:
+        """What the prior paid at least: by the structure, as known from elsewhere, and by the contract."""
+        return ops.maximum(floor, ops.maximum(paid, self.contract.cost_floor))
+
+    def _closed(
+        self, state: StructuredState, taken: Taken, excess: Number, gaps: Numbers, added: Number, ops: Ops
+    ) -> StructuredState:
+        """The state a round later, which had this excess at most; `added` is what that was added up from."""
+        contract, rounds = self.contract, state.rounds + 1.0
         feared = state.account + excess
         account = ops.where(taken.overridden, feared, ops.minimum(feared, rounds * contract.b))
         clipped = state.clipped + (feared - account)
-        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + abs(taken.now)
-        covered = ops.logical_and(accepted, magnitude <= ops.limit(magnitude))
-        covered = ops.logical_and(covered, ops.logical_not(taken.breached))
+        magnitude = state.magnitude + added + contract.earned + abs(taken.now)
+        covered = ops.logical_and(magnitude <= ops.limit(magnitude), ops.logical_not(taken.breached))
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
         return StructuredState(
             rounds, account, gaps, magnitude, taken.backup, breached, taken.overridden, clipped
@@ -296,35 +344,22 @@ class Structured:
     def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[Any, Any]:
         """The state and the open round that were saved as plain numbers and lists, checked."""
         restored = StructuredState(**{**state, "gaps": self.restored_gaps(state["gaps"])})
-        horizon, contract = self.contract.horizon, self.contract
-        saved.require_rounds(restored.rounds, horizon)
-        saved.require_numbers("account", restored.account)
-        saved.require_flag("overridden", restored.overridden)
-        if restored.account > restored.rounds * contract.b and not restored.overridden:
-            raise ValueError(
-                f"account must be at most b for each of {restored.rounds:g} rounds, got {restored.account!r}"
-            )
-        saved.require_numbers("magnitude", restored.magnitude, minimum=contract.earned + self.system.scale)
-        saved.require_numbers("clipped", restored.clipped, minimum=0.0)
-        saved.require_choice("backup", restored.backup, len(self.backup_names))
-        saved.require_flag("breached", restored.breached)
+        saved.require_rounds(restored.rounds, self.contract.horizon)
+        backups = len(self.backup_names)
+        require_state(restored, self.contract, self.contract.earned + self.system.scale, backups)
         if taken is None:
             return restored, None
-        saved.require_length("taken", taken, len(Taken._fields))
-        now, ceiling, step, backup, breached, epsilon, seen, prior, overridden = taken
-        saved.require_numbers("taken", [now, ceiling, epsilon], shape=(3,))
-        saved.require_choice("backup", backup, len(self.backup_names))
-        for name, flag in (("breached", breached), ("overridden", overridden)):
-            saved.require_flag(name, flag)
-        for name, given in (("seen", seen), ("prior", prior)):
-            for each in given if name == "seen" else [given]:
-                saved.require_numbers(name, each, shape=np.shape(each)[:1])
-        numbers = self.restored_step(step), backup, breached, epsilon, _numbers(seen), saved.numbers(prior)
-        return restored, Taken(now, ceiling, *numbers, overridden)
+        opened = restored_taken(taken, backups)
+        return restored, opened._replace(step=self.restored_step(opened.step))
+
+    def restored_owed(self, given: list[Any]) -> Owed:
+        """What a round owes, saved as plain numbers and lists."""
+        owed = restored_owed(given)
+        return owed._replace(step=self.restored_step(owed.step))
 
     def restored_gaps(self, entries: Any) -> Any:
         """The gaps that were saved as plain numbers and lists, checked."""
-        gaps, fresh = _numbers(entries), self.system.start(0.0)
+        gaps, fresh = saved_numbers(entries), self.system.start(0.0)
         if len(gaps) != len(fresh):
             raise ValueError(f"gaps must be {len(fresh)} numbers or arrays, got {entries!r}")
         for each, like in zip(gaps, fresh, strict=True):
@@ -333,7 +368,7 @@ class Structured:
 
     def restored_step(self, entries: Any) -> Any:
         """The numbers of an open round that `Structure.close` needs, saved as plain numbers and lists."""
-        return _numbers(entries)
+        return saved_numbers(entries)
 
     def _single(self, ops: Ops) -> Ops:
         """What the structure computes with: a share and a cost are single numbers, whatever an action is."""
@@ -463,8 +498,3 @@ class Structured:
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""
         return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)
-
-
-def _numbers(entries: Any) -> tuple[Any, ...]:
-    """Saved gaps: numbers stay what they are, lists become arrays."""
-    return tuple(saved.numbers(each) for each in entries)

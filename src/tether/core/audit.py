@@ -46,6 +46,9 @@ class Audit:
     uncertified_from: NDArray[np.integer] | None = None
     """[N] the round, counted from 1, from which on the promise was not certified, because the guard saw an assumption
     breached in it; H + 1 if it was certified in every round. None if no guard told."""
+    overridden: NDArray[np.bool_] | None = None
+    """[N, H] the rounds whose promise is an operator's, not the guard's (`Guard.rounds_under_override`); what is broken
+    in them is in `overridden_violations`, not in `violations`. None if nobody told of any."""
 
     @property
     def margins(self) -> NDArray[np.float64]:
@@ -54,9 +57,19 @@ class Audit:
             return np.asarray(margin(self.bounds, self.cumulative_costs, np))
 
     @cached_property
+    def _broken(self) -> NDArray[np.bool_]:
+        """[N, H] where the margin is not a number, or below 0 by more than the tie."""
+        return ~(self.margins >= -self.ties)
+
+    @property
     def violations(self) -> NDArray[np.bool_]:
         """[N, H] where the promise is broken: the margin is not a number, or below 0 by more than the tie."""
-        return ~(self.margins >= -self.ties)
+        return self._broken if self.overridden is None else self._broken & ~self.overridden
+
+    @property
+    def overridden_violations(self) -> NDArray[np.bool_]:
+        """[N, H] where the costs are above the bound in rounds under an override."""
+        return self._broken & (False if self.overridden is None else self.overridden)
 
     @property
     def certified(self) -> NDArray[np.bool_]:
@@ -75,9 +88,11 @@ class Audit:
     def worst_margin(self) -> float:
         """Smallest margin over all rounds of all episodes, cost units: how near the costs came to their bounds.
 
-        Negative if a cost was above its bound, which where the promise `holds` is a tie; -inf if a cost was not finite.
+        Rounds under an override do not count; infinite if there are no others. Negative if a cost was above its bound,
+        which where the promise `holds` is a tie; -inf if a cost was not finite.
         """
-        return float(np.min(self.margins))
+        counted = True if self.overridden is None else ~self.overridden
+        return float(np.min(self.margins, where=counted, initial=np.inf))
 
     @property
     def first_breach(self) -> tuple[int, int] | None:
@@ -105,6 +120,8 @@ class Audit:
         ]
         if self.uncertified_from is not None:
             lines.append(f"  certified               {self._certified_text(self.uncertified_from)}")
+        if self.overridden is not None:
+            lines.append(f"  under override          {self._overridden_text(self.overridden)}")
         if self.first_breach is not None:
             episode, at = self.first_breach
             lines.append(f"  first breach            episode {episode}, round {at}")
@@ -130,6 +147,12 @@ class Audit:
             f"violations before that in {broken}"
         )
 
+    def _overridden_text(self, overridden: NDArray[np.bool_]) -> str:
+        """How many rounds were an operator's, and in how many of them costs were above the bound."""
+        episodes, rounds = int(np.sum(np.any(overridden, axis=1))), int(np.sum(overridden))
+        broken = int(np.sum(self.overridden_violations))
+        return f"{rounds} rounds of {episodes} episodes, not counted above; costs above the bound in {broken} of them"
+
     def figure(self, path: str | Path | None = None) -> Figure:
         """Cumulative cost as a share of its bound over the rounds: the median, the spread, and the worst episode.
 
@@ -144,7 +167,14 @@ class Audit:
         return figure
 
 
-def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_from: Any = None) -> Audit:
+def audit(
+    run: Run | Any,
+    prior: Run | Any,
+    contract: Contract,
+    *,
+    uncertified_from: Any = None,
+    overridden: Any = None,
+) -> Audit:
     """Check the promise of `contract` on every round of every episode.
 
     Costs are lists or arrays of whole numbers, float32 or float64, not necessarily both of the same type. float16 and
@@ -165,6 +195,8 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_f
         contract: The promise.
         uncertified_from: [N] `Guard.uncertified_from` after each episode, where costs were collected online; that of
             the `Run` if None.
+        overridden: [N, H] whether a round was under an override (`Guard.rounds_under_override`), where what was applied
+            was collected online; that of the `Run` if None. Those rounds are audited apart from the others.
 
     Example:
         >>> contract = Contract(lam=0.0, b=1.0, horizon=3)
@@ -186,7 +218,14 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_f
             raise ValueError(
                 f"uncertified_from must hold a round, counted from 1, for each of {len(costs)} episodes, got {told!r}"
             )
-    return Audit(contract, _running_sums(costs), bounds, ties, told)
+    others = getattr(run, "overridden", None) if overridden is None else overridden
+    if others is not None:
+        others = np.asarray(others)
+        if others.shape != costs.shape or others.dtype != np.bool_:
+            raise ValueError(
+                f"overridden must be true or false for each of {costs.shape} rounds, got {others!r}"
+            )
+    return Audit(contract, _running_sums(costs), bounds, ties, told, others)
 
 
 def tie_share(dtype: Any) -> float:

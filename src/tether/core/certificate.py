@@ -19,6 +19,12 @@ that are not finite, or beyond `ops.limit`, must lead to a breach, never to free
 with it. If it was not safe, that is an *override*, somebody else's decision and no breach: the state is `overridden`
 (a certificate that knows overrides has this field), and `choose` plays the prior and says so until what it plays is
 known to be safe again. From there on the promise holds in every round, with the costs of the override in it.
+
+**Costs that are late or missing.** A `Deferring` certificate can close a round without its cost, which then counts as
+what it could be at worst, and take the difference back when the cost comes, in any order:
+
+    state, owed = defer(state, choice.taken, Outcome(nan, ...), ops)
+    state = settle(state, owed, Outcome(cost), ops)
 """
 
 from __future__ import annotations
@@ -158,6 +164,29 @@ class Certificate(Protocol):
 
         Raises:
             ValueError: No episode could have led there.
+        """
+
+
+class Deferring(Certificate, Protocol):
+    """A certificate that can wait for costs."""
+
+    def defer(self, state: Any, taken: Any, outcome: Outcome, ops: Ops) -> tuple[Any, Any]:
+        """The state after a round whose cost is not known, and what `settle` needs once it is.
+
+        What is owed is a tuple of numbers, arrays and tuples of them. `Outcome.cost` is not looked at.
+
+        Raises:
+            NotImplementedError: The certificate cannot say what the cost could be at worst.
+        """
+
+    def settle(self, state: Any, owed: Any, outcome: Outcome, ops: Ops) -> Any:
+        """The state once the cost of a deferred round is known; any number of rounds may have been closed since."""
+
+    def restored_owed(self, saved: list[Any]) -> Any:
+        """What is owed, from plain numbers and lists.
+
+        Raises:
+            ValueError: No round can have owed this.
         """
 
 

@@ -12,9 +12,9 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tether.core import convert, saving, validate
@@ -29,10 +29,12 @@ from tether.core.decision import (
     PriorFailed,
     Reason,
 )
+from tether.core.late import MOST, Pending, advanced
 from tether.core.monitor import Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
-from tether.core.overrides import Overrides, applied_action
+from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
+from tether.core.standing import Standing
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
 
@@ -55,7 +57,7 @@ _CERTIFICATE_PARTS = (
 _STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
 
 
-class Guard:
+class Guard(Standing):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
@@ -72,6 +74,8 @@ class Guard:
         resolution: Relative round-off of the observations, actions and costs at the plant. The types in which they come
             count in any case; a number may have been through a coarser type before it got here, so the default is
             that of float32, 1.2e-7. Say 0.0 if the plant computes in float64 throughout and every digit counts.
+        most_pending: How many rounds may wait for their cost (`observe(None)`, `report`); 1000, or the horizon if that
+            is less, by default. Of more the oldest is given up: it stays counted as what it could have been at worst.
 
     Attributes:
         counts: How often each `Reason` occurred since the guard was made.
@@ -102,6 +106,7 @@ class Guard:
         monitor: Monitor | None = None,
         *,
         resolution: float = FLOAT32,
+        most_pending: int | None = None,
     ) -> None:
         validate.parts("certificate", certificate, _CERTIFICATE_PARTS, "tether.certificates.Certificate")
         if not callable(prior):
@@ -115,6 +120,8 @@ class Guard:
         self.monitor = monitor
         self._watch = Watch(monitor)
         self._overrides = Overrides()
+        most = min(MOST, self.horizon) if most_pending is None else most_pending
+        self._pending = Pending(validate.count("most_pending", most))
         self.norm: Norm = norm
         self._actions = Actions(low, high)
         self._box = Box(self._actions.low, self._actions.high, norm)
@@ -134,35 +141,7 @@ class Guard:
             self.breach: Breach | None = None
             self._watch.reset()
             self._overrides.reset()
-
-    @property
-    def round(self) -> int:
-        """The round that is open or comes next, counted from 1; horizon + 1 when the episode is over."""
-        return int(self._state.rounds) + 1
-
-    @property
-    def horizon(self) -> int:
-        """Number of rounds of an episode."""
-        return self.certificate.contract.horizon
-
-    @property
-    def uncertified_from(self) -> int:
-        """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
-        return self.horizon + 1 if self.breach is None else self.breach.round
-
-    @property
-    def overrides(self) -> tuple[Override, ...]:
-        """What others decided in this episode, as far as `observe` was told; at most the last 1000."""
-        return tuple(self._overrides)
-
-    @property
-    def rounds_under_override(self) -> tuple[int, ...]:
-        """The closed rounds of this episode, counted from 1, whose promise is the operator's, not the guard's.
-
-        They begin with an override that was not safe, and end before the first round in which what is played is known
-        to be safe again: in that round and later ones the promise holds, with all that the override cost.
-        """
-        return self._overrides.rounds(self.round - 1)
+            self._pending.reset()
 
     def features(self, observation: Observation) -> tuple[float, ...]:
         """The certificate's `features` of the coming round, named by its `feature_names`.
@@ -321,7 +300,8 @@ class Guard:
         episode goes on with the prior's actions.
 
         Args:
-            cost: The round's cost.
+            cost: The round's cost; None if it is not known. The round then counts as what it could be at worst, which
+                costs freedom, never the promise, until `report` gives its cost. A monitor is not shown such a round.
             revealed: For a certificate with `revealed_names`, the round's disturbances by name, such as
                 `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
             applied: What was really played; None if it was what was decided. Outside of `low` and `high`, which are all
@@ -332,8 +312,8 @@ class Guard:
 
         Raises:
             GuardMisuse: There is no open round.
-            ValueError: `revealed` is not what the certificate makes use of, or `applied` is no action; the round stays
-                open.
+            ValueError: `revealed` is not what the certificate makes use of, `applied` is no action, or the cost is None
+                and the certificate cannot do without; the round stays open.
         """
         with self._turn:
             if self._taken is None:
@@ -345,15 +325,8 @@ class Guard:
                 known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
                 self._epsilon = max(self._epsilon, coarsest(revealed))
             played = self._applied(applied, override)
-            number = convert.as_number(cost)
-            if not math.isnan(number):
-                self._epsilon = max(self._epsilon, coarsest(cost))
-            contract = self.certificate.contract
-            accepted = accepted_cost(contract, number, self._epsilon, FLOATS)[0]
-            if accepted and not self._state.breached:
-                self._contradicted(self._watch.paid(number))
             outcome = Outcome(
-                number,
+                math.nan,
                 applied=played,
                 revealed=known,
                 next_observation=next_observation,
@@ -361,61 +334,99 @@ class Guard:
                 epsilon=self._epsilon,
                 box=None if played is None else self._box,
             )
+            if cost is None:
+                self._wait(outcome)
+            else:
+                self._pay(cost, outcome)
             told = self._decided if played is None and override is not None else played
-            self._close(cost, outcome, accepted)
             self._overrides.close(self.round - 1, override, told, getattr(self._state, "overridden", False))
 
     def _applied(self, applied: object, override: str | None) -> Action:
         """What was applied, None if it is what was decided; what the plant cannot play is reported."""
-        if override is not None and (not isinstance(override, str) or applied is None):
-            raise ValueError(
-                f"override says who decided otherwise and why, and needs what was applied; got {override!r} with "
-                f"applied={convert.text(applied)}; the round stays open"
-            )
+        require_reason(override, applied)
         if applied is None:
             return None
         epsilon = max(self._epsilon, coarsest(applied))
-        action = applied_action(self._actions, applied, self._decided, epsilon)
+        action, complaint = applied_action(self._actions, applied, self._decided, epsilon)
         self._epsilon = epsilon
-        if action is None:
-            return None
-        if self._watch.played is not None:
+        if action is not None and self._watch.played is not None:
             self._watch.plays(self._watch.played[0], action)
-        nearest = np.clip(action, self._actions.low, self._actions.high)
-        if not self._actions.near(action, nearest, epsilon) and not self._state.breached:
-            bounds = f"the bounds {self._actions.low} to {self._actions.high}"
-            self._report(
-                self.round, f"{convert.text(applied)} was applied, outside {bounds}", **self._watch.evidence
-            )
-        return float(nearest) if isinstance(action, float) else nearest
+        if complaint is not None and not self._state.breached:
+            self._report(self.round, complaint, **self._watch.evidence)
+        return action
 
-    def _close(self, cost: object, outcome: Outcome, accepted: bool) -> None:
+    def report(self, round: int, cost: object) -> None:  # noqa: A002
+        """The cost of a round that was closed without, by `observe(None)`; costs may come in any order.
+
+        Freedom comes back with it, at once. A cost that cannot be is an assumption breach in its round, as it would
+        have been in time: `breach` then names that round, and the promise is certified before it only.
+
+        Args:
+            round: The round, counted from 1; one of `pending`.
+            cost: Its cost.
+
+        Raises:
+            ValueError: The round does not wait for a cost, or there is none.
+        """
+        with self._turn:
+            if cost is None:
+                raise ValueError(f"round {round} already waits for its cost; report it once it is known")
+            late, owed = self._pending.take(round, self.round)
+            outcome, accepted = self._costed(Outcome(math.nan, epsilon=self._epsilon), cost)
+            certificate: Any = self.certificate
+            step = partial(certificate.settle, self._state, owed, outcome, self._ops)
+            self._close(late, cost, outcome, accepted, 0.0, step)
+
+    def _pay(self, cost: object, outcome: Outcome) -> None:
+        """Close the round with its cost."""
+        outcome, accepted = self._costed(outcome, cost)
+        if accepted and not self._state.breached:
+            self._contradicted(self._watch.paid(outcome.cost))
+        step = partial(self.certificate.update, self._state, self._taken, outcome, self._ops)
+        self._close(self.round, cost, outcome, accepted, 1.0, step)
+
+    def _wait(self, outcome: Outcome) -> None:
+        """Close the round without its cost."""
+        certificate: Any = self.certificate
         round_now, before = self.round, self._state
-        # What is left of the state if nothing more can be said of it: finite numbers, and the count.
-        after, complaint = before._replace(rounds=before.rounds + 1.0), None
-        if not before.breached:
-            try:
-                with quietly(self._ops):
-                    updated = self.certificate.update(before, self._taken, outcome, self._ops)
-                if float(updated.rounds) != after.rounds:
-                    raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
-                if bool(updated.breached):
-                    complaint = "more than the certificate knows to be possible or can compute with"
-                else:
-                    after = updated
-            except Exception as error:
-                complaint = f"and the certificate raised {convert.text(error)}"
+
+        def step() -> Any:
+            after, owed = certificate.defer(before, self._taken, outcome, self._ops)
+            self._pending.add(round_now, convert.plain_tuple(owed))
+            return after
+
+        if not hasattr(certificate, "defer"):
+            raise ValueError(
+                f"{type(certificate).__name__} cannot close a round without its cost; the round stays open"
+            )
+        self._close(round_now, "missing", outcome, True, 1.0, step)
+        self._watch.missed = True
+
+    def _costed(self, outcome: Outcome, cost: object) -> tuple[Outcome, bool]:
+        """(the outcome with its cost, whether the contract allows such a cost)."""
+        number = convert.as_number(cost)
+        if not math.isnan(number):
+            self._epsilon = max(self._epsilon, coarsest(cost))
+        accepted = accepted_cost(self.certificate.contract, number, self._epsilon, FLOATS)[0]
+        return outcome._replace(cost=number, epsilon=self._epsilon), accepted
+
+    def _close(
+        self, of: int, cost: object, outcome: Outcome, accepted: bool, more: float, step: Callable[[], Any]
+    ) -> None:
+        """Take the state that `step` gives, with `more` rounds closed; anything odd is a breach in round `of`."""
+        after, complaint = advanced(self._state, more, step, self._ops)
         if not accepted:
             floor, most = self.certificate.contract.cost_floor, FLOATS.limit(outcome.cost)
             complaint = f"not a finite number of at least the floor {floor:g} and at most {most:g}"
-        self._taken, self._state = None, after
+        evidence = self._watch.evidence if more else {}
+        self._taken, self._state = (None if more else self._taken), after
         if complaint is not None:
             self._report(
-                round_now,
+                of,
                 f"the cost was {convert.text(cost)}, {complaint}",
                 claimed=None if accepted else (self.certificate.contract.cost_floor, math.inf),
                 seen=outcome.cost,
-                **self._watch.evidence,
+                **evidence,
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -469,7 +480,7 @@ class Guard:
         action: Action | None = None,
     ) -> None:
         self._state = self._state._replace(breached=True)
-        if self.breach is None:
+        if self.breach is None or round_now < self.breach.round:
             number = None if seen is None or math.isnan(seen) else seen
             evidence = convert.from_json(observation), convert.from_json(action)
             self.breach = Breach(round_now, detail, claimed, number, *evidence)

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from tether.core import convert, validate
 from tether.core.actions import Actions
 from tether.core.certificate import Action
@@ -16,8 +18,19 @@ KEPT = 1000
 UNSAID = "not said"
 
 
-def applied_action(actions: Actions, applied: object, decided: Action, epsilon: float) -> Action:
-    """What was applied as an action, or None if it is, up to round-off, what was decided.
+def require_reason(override: object, applied: object) -> None:
+    """Refuse a reason that is no text, or without what was applied."""
+    if override is not None and (not isinstance(override, str) or applied is None):
+        raise ValueError(
+            "override says who decided otherwise and why, and needs what was applied; got "
+            f"{convert.text(override)} with applied={convert.text(applied)}; the round stays open"
+        )
+
+
+def applied_action(
+    actions: Actions, applied: object, decided: Action, epsilon: float
+) -> tuple[Action, str | None]:
+    """(what was applied inside the bounds, or None if that was decided; what is wrong with it, if it was outside).
 
     Round-off of an action on its way to the plant is a share `epsilon` of it, and is in the certificate's reserve.
 
@@ -30,7 +43,13 @@ def applied_action(actions: Actions, applied: object, decided: Action, epsilon: 
             f"applied must be a finite action of shape {actions.shape}, got {convert.text(applied)}; the round stays "
             "open"
         )
-    return None if actions.near(action, decided, epsilon) else action
+    if actions.near(action, decided, epsilon):
+        return None, None
+    nearest = np.clip(action, actions.low, actions.high)
+    complaint = None
+    if not actions.near(action, nearest, epsilon):
+        complaint = f"{convert.text(applied)} was applied, outside the bounds {actions.low} to {actions.high}"
+    return (float(nearest) if isinstance(action, float) else nearest), complaint
 
 
 class Overrides:

@@ -42,6 +42,8 @@ class Run:
     uncertified_from: NDArray[np.integer] | None = None
     """[N] the round, counted from 1, from which on the promise is not certified, because an assumption was breached in
     it; H + 1 if it is certified in every round. None without a guard."""
+    overridden: NDArray[np.bool_] | None = None
+    """[N, H] whether a round's promise was an operator's, because of an override; None if nothing was overridden."""
 
     def __len__(self) -> int:
         return len(self.costs)

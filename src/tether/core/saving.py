@@ -36,10 +36,12 @@ def describe(guard: Guard) -> dict[str, Any]:
         "taken": convert.plain_lists(guard._taken),
         "decided": convert.plain_lists(guard._decided),
         "overrides": guard._overrides.to_json(),
+        "pending": guard._pending.to_json(),
         "breach": None if guard.breach is None else convert.to_json(asdict(guard.breach)),
         "monitored": guard.monitor is not None,
         "watched": convert.to_json(watch.memory),
         "played": convert.to_json(convert.from_json(watch.played)),
+        "missed": watch.missed,
         "counts": {str(reason): count for reason, count in guard.counts.items()},
     }
 
@@ -66,7 +68,16 @@ def made(
             raise ValueError(f"the guard was saved with another certificate: {given['certificate']!r}")
         low = bound_from_json(given["low"], -math.inf)
         high = bound_from_json(given["high"], math.inf)
-        guard = kind(certificate, prior, low, high, given["norm"], monitor, resolution=given["resolution"])
+        guard = kind(
+            certificate,
+            prior,
+            low,
+            high,
+            given["norm"],
+            monitor,
+            resolution=given["resolution"],
+            most_pending=given["pending"]["most"],
+        )
         _restore(guard, given)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise ValueError(f"the guard state is incomplete or damaged: {error!r}") from error
@@ -89,8 +100,12 @@ def _restore(guard: Guard, given: dict[str, Any]) -> None:
     guard._overrides.restore(
         given["overrides"], bool(getattr(guard._state, "overridden", False)), guard.round
     )
+    owed = getattr(guard.certificate, "restored_owed", None)
+    guard._pending.restore(given["pending"], owed, guard.round)
     guard.breach = saved.breach(given["breach"], bool(guard._state.breached), guard.round)
     if given["monitored"]:
         guard._watch.memory = convert.from_json(given["watched"])
         guard._watch.played = convert.from_json(given["played"])
+    saved.require_flag("missed", given["missed"])
+    guard._watch.missed = given["missed"]
     guard.counts = saved.counts(given["counts"])

@@ -29,6 +29,8 @@ class Watch:
     Attributes:
         memory: What the monitor remembers.
         played: (observation, action) of the last round that has an action, as plain numbers; None before it.
+        missed: Whether the last round had no cost to show. Then nothing is known of the round before the next
+            observation either, and the monitor is not asked about that.
     """
 
     def __init__(self, monitor: Monitor | None) -> None:
@@ -39,7 +41,7 @@ class Watch:
         """Begin an episode."""
         self.memory: Any = None if self.monitor is None else self.monitor.start()
         self.played: tuple[Any, Any] | None = None
-        self._missed = False
+        self.missed = False
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -56,7 +58,8 @@ class Watch:
 
     def arrived(self, observation: Observation) -> Found | None:
         """What the monitor finds in what is seen."""
-        if self.monitor is None:
+        if self.monitor is None or self.missed:
+            self.missed = False
             return None
         seen = convert.plain_numbers(observation)
         try:

@@ -56,6 +56,10 @@ class Desk:
         found = self.open.get(name)
         return self.ended.get(name) if found is None else found.memory
 
+    def memories(self) -> list[tuple[str, Memory]]:
+        """What every such episode has answered, by name."""
+        return [*((name, each.memory) for name, each in self.open.items()), *self.ended.items()]
+
     def close(self, episode: Episode) -> None:
         """Move an episode to the ended ones; all but its last rounds are forgotten."""
         del self.open[episode.name]

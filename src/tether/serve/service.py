@@ -232,6 +232,25 @@ class Service:
                 },
             }
 
+    def account(self, plant: str, episode: str) -> dict[str, Any]:
+        """What the certificate remembers of an open episode, and the round-off that is counted with; fit for JSON.
+
+        Two episodes with the same account have the same promise left, and will get the same answers.
+        """
+        with self._lock:
+            saved = self._book.desk(plant).episode(episode).guard.state_dict()
+            return {"state": saved["state"], "epsilon": saved["epsilon"]}
+
+    def remembered(self) -> list[tuple[str, str, str, int, list[Any]]]:
+        """(plant, episode, kind, round, fields of the reply) of every request that gets its answer again."""
+        with self._lock:
+            return [
+                (plant, name, kind, number, reply)
+                for plant, desk in self._book.desks.items()
+                for name, memory in desk.memories()
+                for kind, number, _, reply in memory.to_json()
+            ]
+
     def subscribe(self, size: int = 1000) -> Subscription:
         """A queue of events from now on: a dictionary each, with "kind", "time" and the fields of the reply."""
         return self._events.subscribe(validate.count("size", size))

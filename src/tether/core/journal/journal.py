@@ -195,8 +195,7 @@ class Journal:
             if self._file is None:
                 raise RuntimeError("call begin(snapshot) before the first append")
             self.last += 1
-            known = self._flushed if self.durability == "process" else self._synced
-            self._pending.append(frame(self.last, payload, known))
+            self._pending.append(frame(self.last, payload, self._synced))
             self.flush()
             return self.last
 

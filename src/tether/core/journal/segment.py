@@ -4,14 +4,14 @@ r"""One segment of a journal, as bytes: a header, a snapshot, and the records th
     frame       mark (4 bytes)  length (4)  number (8)  known (8)  checksum (4)  payload (length bytes, UTF-8)
 
 Numbers are little-endian. The first frame is the snapshot: the state after the record of its number. Each of the next
-is a record, numbered on from there; when it was written, the records up to `known` were durable, as durable as was
-chosen. The checksum is the CRC-32 of everything before it and the payload, so that a frame that was shifted, repeated
-or left out is noticed as well as one that was changed.
+is a record, numbered on from there; when it was written, the records up to `known` were known to be on the disk. The
+checksum is the CRC-32 of everything before it and the payload, so that a frame that was shifted, repeated or left out
+is noticed as well as one that was changed.
 
-**Torn or damaged.** A crash leaves bytes at the end that are no frame; a loss of power may also leave good frames
-behind bad ones, since a disk writes in an order of its own. Whatever was there was never answered. So a bad frame is
-*torn* and is cut off with all that follows, unless a good frame behind it knows that it was durable: then something has
-changed what was written. That is *damage*, and nothing after it can be believed.
+**Torn or damaged.** A process that dies leaves bytes at the end that are no frame. A loss of power may leave holes,
+since a disk writes in an order of its own: zeros, and good frames behind them. Both are *torn*: what is bad is cut off
+with all that follows. But if a good frame behind a bad one knows that the bad one was on the disk, or if the bad one is
+no hole, something has changed what was written. That is *damage*, and nothing after it can be believed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ HEADER = b"tether journal 1\n"
 _SNAPSHOT, _RECORD = b"TJS\n", b"TJR\n"
 _FRAME = struct.Struct("<4sIQQ")
 _CHECKSUM = struct.Struct("<I")
+_HOLE = bytes(16)
+"""Not in a record: text has no zeros, and its numbers fewer."""
 OVERHEAD = _FRAME.size + _CHECKSUM.size
 
 
@@ -53,7 +55,7 @@ class Segment(NamedTuple):
 
 
 def frame(number: int, payload: str, known: int, *, snapshot: bool = False) -> bytes:
-    """A record, or a snapshot, as bytes; those up to `known` are durable."""
+    """A record, or a snapshot, as bytes; those up to `known` are on the disk."""
     data = payload.encode()
     head = _FRAME.pack(_SNAPSHOT if snapshot else _RECORD, len(data), number, known)
     return b"".join((head, _CHECKSUM.pack(_checksum(head, data)), data))
@@ -112,14 +114,17 @@ def _frame_at(data: bytes, place: int, mark: bytes) -> _Frame | None:
 
 
 def _require_torn(name: str, data: bytes, place: int, expected: int) -> None:
-    """No good frame behind a bad one may know that the bad one was durable."""
+    """A good frame may follow a bad one only if the bad one is a hole, and was not known to be on the disk."""
     behind = data.find(_RECORD, place)
+    hole = None
     while behind >= 0:
         found = _frame_at(data, behind, _RECORD)
-        if found is not None and found.known >= expected:
-            raise JournalDamaged(
-                f"{name} is damaged at byte {place}: record {expected} was durable and is not what was written (record "
-                f"{found.number} follows at byte {behind}). Nothing was changed. Restore the folder from a copy, or "
-                "move it away and let the prior play the open episodes to their end"
-            )
+        if found is not None:
+            hole = _HOLE in data[place:behind] if hole is None else hole
+            if not hole or found.known >= expected:
+                raise JournalDamaged(
+                    f"{name} is damaged at byte {place}: record {expected} is not what was written (record "
+                    f"{found.number} follows at byte {behind}). Nothing was changed. Restore the folder from a copy, "
+                    "or move it away and let the prior play the open episodes to their end"
+                )
         behind = data.find(_RECORD, behind + 1)

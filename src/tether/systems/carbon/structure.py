@@ -93,6 +93,10 @@ class CarbonStructure(Structure):
     on the segment, or for n2 = d and m up to nu, where it falls with m unless s < -e-/eta; but then G < (d - 1) e- <=
     0 at (nu, d). And x' = 0 leaves no gap above. floor = phi(x' - e+'). e-' is what was said before the cost was seen.
 
+    *If the cost is not seen*, e+' is the largest G, linear in each of m in [0, nu], n2 in [0, d] and x - x+ in [-e-,
+    e+] and so largest at a corner; with m < 0 the prior's backlog is 0 and the own one at most eta s, that of (0, 0).
+    It is at most the largest x'.
+
     *Where it is not sharp.* An e- that is too small by a few per cent breaks no promise at the paper's parameters. Let
     the guarded backlog be below the prior's by z at the end of a round. The account took at least -lam phi(x') for it
     (floor <= phi(x'), and T_0 >= -lam), the truth is -lam phi(x') - (1 + lam) (phi(x' + z) - phi(x')): the account is
@@ -321,6 +325,19 @@ class CarbonStructure(Structure):
         gap = ops.where(least < 0.0, left, ops.minimum(gap, left))
         floor = left - gap
         return floor * floor + floor + 1.0, (gap, under)
+
+    def unseen(self, step: Numbers, ops: Ops) -> Numbers:
+        """See the class's documentation."""
+        x, mu, action, less, above, below, under = step
+        eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
+        gap = 0.0 * less
+        for m in (0.0, nu):
+            for n2 in (0.0, d):
+                factor = m / eta - n2
+                apart = ops.maximum(factor * above, -factor * below)
+                gap = ops.maximum(gap, apart + (eta - m) * less)
+        most = ops.clip(x + mu - (eta - nu) * action, 0.0, self.backlog_max)
+        return ops.minimum(gap, most), under
 
     def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
         """(e+, e-)."""

@@ -238,6 +238,10 @@ class CoolingStructure(Structure):
         seen = cost - difference - 64.0 * epsilon * (cost + abs(difference))
         return ops.maximum(floor, seen), step[2:]
 
+    def unseen(self, step: Numbers, ops: Ops) -> Numbers:  # noqa: ARG002
+        """The gaps do not depend on the cost."""
+        return step[2:]
+
     def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:
         """(u, l) of the room in which it is larger; 0 where none is positive."""
         above_1, below_1, above_2, below_2 = gaps

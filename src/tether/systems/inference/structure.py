@@ -55,6 +55,8 @@ class InferenceStructure(Structure):
 
     If z > 0, then v_a a - g = x + z, so that v_a is between (x + z + w e_h) / a and (x + z + e_h) / a, and W is the
     largest e + v_a (a - p) over these v_a only: y+ - y = e - v_a (p - a) for the largest x+.
+
+    *If the cost is not seen*, e' = W.
     """
 
     kind: ClassVar[str] = "inference"
@@ -182,6 +184,10 @@ class InferenceStructure(Structure):
         told = ops.maximum(gap + ops.maximum(least * more, largest * more), 0.0)
         budget = ops.where(short > off, ops.minimum(budget, told), budget)
         return ops.maximum(short - budget, 0.0) ** 2, (ops.maximum(budget - short, 0.0),)
+
+    def unseen(self, step: Numbers, ops: Ops) -> Numbers:  # noqa: ARG002
+        """(W,)."""
+        return (step[0],)
 
     def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
         """(0, e)."""
