@@ -14,6 +14,7 @@ from tether.cli import (
     bench_data,
     bench_estimate,
     bench_monitor,
+    bench_serve,
     data_build,
     data_calibration,
     data_describe,
@@ -103,6 +104,8 @@ _add(
         "exact": bench.exact,
         "estimate": bench_estimate.estimate,
         "data": bench_data.data,
+        "serve": bench_serve.serve,
+        "fuzz": bench_serve.fuzz,
     },
 )
 _add(

@@ -18,8 +18,7 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from tether.serve import board, messages, replies
 from tether.serve.config import NAME, LimitsTable
@@ -96,9 +95,8 @@ class Application:
         self._watchers = 0
         self._page = _page()
         self._openapi = messages.encoded(openapi(self.version))
-        self.asgi = Starlette(
-            routes=[Route(end.path, _Caller(self, end), methods=[end.method]) for end in ENDPOINTS]
-        )
+        routes = [Route(end.path, _Caller(self, end), methods=[end.method]) for end in ENDPOINTS]
+        self.asgi = Router(routes, redirect_slashes=False, default=_nowhere)
 
     def ready(self) -> bool:
         """Whether the service can decide."""
@@ -323,6 +321,16 @@ class _Caller:
             raise Problem(400, f"the body is not as expected: {error}") from None
 
 
+async def _nowhere(scope: Any, _receive: Any, send: Any) -> None:
+    """What is no endpoint."""
+    if scope["type"] == "http":
+        answer = _refusal(Problem(404, "there is no such endpoint; /openapi.json lists them"))
+        await send(_start(answer.status, answer.kind, answer.headers, len(answer.body)))
+        await send({"type": "http.response.body", "body": answer.body})
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.close"})
+
+
 def _name(episode: str) -> str:
     if not NAME.fullmatch(episode):
         raise Problem(422, f"an episode is named by 1 to 64 letters, digits or ._-, got {episode[:80]!r}")
@@ -345,7 +353,10 @@ def _refusal(problem: Problem) -> Answer:
         headers = ((b"www-authenticate", b"Bearer"),)
     if problem.status in (429, 503):
         headers = ((b"retry-after", retry_after(problem.wait).encode()),)
-    return Answer(messages.encoded({"error": problem.error}), problem.status, headers=headers)
+    error = problem.error.encode(
+        errors="replace"
+    ).decode()  # a name in a path may be no text that can be sent
+    return Answer(messages.encoded({"error": error}), problem.status, headers=headers)
 
 
 def _start(

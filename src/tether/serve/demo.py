@@ -23,7 +23,7 @@ import httpx
 from tether.serve.tokens import Role, new_token
 from tether.systems import registry
 
-LAM, B = 2.0, 2.0
+LAM, B = 0.5, 0.5
 """Of every plant."""
 ACTS = {"stop": 0.3, "resume": 0.5, "kill": 0.65, "recover": 0.75}
 """When each act begins, as a share of the time."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
@@ -30,32 +33,50 @@ class Metrics:
     def __init__(
         self, service: Service, stale: Callable[[], bool], ready: Callable[[], bool], version: str
     ) -> None:
+        self._requests = _Requests()
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "tether_requests", "Requests by call and status.", ("call", "status"), registry=self._registry
-        )
-        self._seconds = Histogram(
-            "tether_request_seconds",
-            "From the last byte of a request to its answer.",
-            ("call",),
-            buckets=BUCKETS,
-            registry=self._registry,
-        )
-        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._registry.register(self._requests)
         self._registry.register(_Plants(service, stale, ready, version))
 
     def count(self, call: str, status: int, seconds: float) -> None:
         """Count a request."""
-        children = self._children.get((call, status))
-        if children is None:
-            children = self._requests.labels(call, status), self._seconds.labels(call)
-            self._children[call, status] = children
-        children[0].inc()
-        children[1].observe(seconds)
+        self._requests.count(call, status, seconds)
 
     def text(self) -> bytes:
         """As Prometheus reads it."""
         return generate_latest(self._registry)
+
+
+class _Requests(Collector):
+    """Plain numbers, since they are counted in every request, and by the event loop only."""
+
+    def __init__(self) -> None:
+        self._statuses: Counter[tuple[str, int]] = Counter()
+        self._buckets: dict[str, list[int]] = {}
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def count(self, call: str, status: int, seconds: float) -> None:
+        self._statuses[call, status] += 1
+        if call not in self._buckets:
+            self._buckets[call] = [0] * (len(BUCKETS) + 1)
+        self._buckets[call][bisect.bisect_left(BUCKETS, seconds)] += 1
+        self._seconds[call] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """What was counted."""
+        requests = CounterMetricFamily(
+            "tether_requests", "Requests by call and status.", labels=("call", "status")
+        )
+        for (call, status), number in self._statuses.items():
+            requests.add_metric((call, str(status)), number)
+        seconds = HistogramMetricFamily(
+            "tether_request_seconds", "From the head of a request to its answer.", labels=("call",)
+        )
+        ends = [*map(str, BUCKETS), "+Inf"]
+        for call, counts in self._buckets.items():
+            summed = list(itertools.accumulate(counts))
+            seconds.add_metric((call,), list(zip(ends, summed, strict=True)), self._seconds[call])
+        yield from (requests, seconds)
 
 
 class _Plants(Collector):

@@ -92,6 +92,9 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(
+            CONNECTIONS
+        )  # from now on who calls is not refused, and is answered as soon as all is ready
     except OSError as error:
         listener.close()
         raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}") from error

@@ -204,7 +204,7 @@ function frame(rounds, low, high, label) {
 }
 function ticks(low, high) {
   const rough = (high - low || 1) / 4, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(each => each * power).find(each => each >= rough);
+  const step = [1, 2, 2.5, 5, 10].map(each => each * power).find(each => each >= rough);
   const list = [];
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) list.push(Number(value.toPrecision(12)));
   return list;
@@ -234,8 +234,8 @@ function sets(episode) {
   const { svg, x, y, step } = frame(rounds, signed ? -shown : 0, shown, "Safe set, proposal and decision, as distance from the prior’s action");
   for (const each of rounds) {
     const about = `round ${each.round}: ${each.reason}; moved ${number(each.moved)} of ${number(each.radius)}, wished ${number(each.wished)}`;
-    const wide = Math.max(2, step * .7), low = signed ? -each.radius : 0;
-    svg.append(make("rect", { x: x(each.round) - wide / 2, y: y(each.radius), width: wide, height: Math.max(1, y(low) - y(each.radius)), fill: "var(--band)" }, make("title", {}, about)));
+    const wide = Math.max(2, step * .7), end = (Math.sign(each.wished || each.moved) || 1) * each.radius;
+    svg.append(make("rect", { x: x(each.round) - wide / 2, y: y(Math.max(end, 0)), width: wide, height: Math.max(1, y(Math.min(end, 0)) - y(Math.max(end, 0))), fill: "var(--band)" }, make("title", {}, about)));
   }
   svg.append(make("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(0), y2: y(0), stroke: "var(--soft)", "stroke-width": 1.2 }));
   for (const each of rounds) {
