@@ -13,11 +13,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from tether.core import convert, saving, validate
+from tether.core import convert, validate
 from tether.core.actions import Actions, Answer, equal
 from tether.core.certificate import Action, Box, Certificate, Choice, Observation, Outcome, accepted_cost
 from tether.core.decision import (
@@ -29,12 +30,13 @@ from tether.core.decision import (
     PriorFailed,
     Reason,
 )
+from tether.core.journal.journal import Journal
+from tether.core.keeping import Keeping, recorded
 from tether.core.late import MOST, Pending, advanced
 from tether.core.monitor import Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
-from tether.core.standing import Standing
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
 
@@ -57,7 +59,7 @@ _CERTIFICATE_PARTS = (
 _STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
 
 
-class Guard(Standing):
+class Guard(Keeping):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
@@ -76,6 +78,9 @@ class Guard(Standing):
             that of float32, 1.2e-7. Say 0.0 if the plant computes in float64 throughout and every digit counts.
         most_pending: How many rounds may wait for their cost (`observe(None)`, `report`); 1000, or the horizon if that
             is less, by default. Of more the oldest is given up: it stays counted as what it could have been at worst.
+        journal: A folder in which every call is written down before it returns, so that `Guard.recover` goes on from
+            there; or a `tether.core.journal.journal.Journal`, which can be made to survive a loss of power. Then
+            observations and costs must be numbers, text, lists, mappings or arrays.
 
     Attributes:
         counts: How often each `Reason` occurred since the guard was made.
@@ -107,6 +112,7 @@ class Guard(Standing):
         *,
         resolution: float = FLOAT32,
         most_pending: int | None = None,
+        journal: str | Path | Journal | None = None,
     ) -> None:
         validate.parts("certificate", certificate, _CERTIFICATE_PARTS, "tether.certificates.Certificate")
         if not callable(prior):
@@ -128,7 +134,9 @@ class Guard(Standing):
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
         self.reset()
+        self._begin_journal(journal)
 
+    @recorded
     def reset(self) -> None:
         """Begin an episode; `counts` go on."""
         with self._turn:
@@ -191,6 +199,7 @@ class Guard(Standing):
                     action = prior if choice.breached else choice.action
             return self._actions.given(prior), self._actions.given(action)
 
+    @recorded
     def act(self, observation: Observation, proposal: object) -> Decision:
         """Decide what to play in this round.
 
@@ -278,6 +287,7 @@ class Guard(Standing):
         taken = convert.plain_tuple(choice.taken)
         return Choice(action, *numbers, backup, taken, bool(choice.breached), bool(choice.overridden))
 
+    @recorded
     def observe(
         self,
         cost: object,
@@ -355,6 +365,7 @@ class Guard(Standing):
             self._report(self.round, complaint, **self._watch.evidence)
         return action
 
+    @recorded
     def report(self, round: int, cost: object) -> None:  # noqa: A002
         """The cost of a round that was closed without, by `observe(None)`; costs may come in any order.
 
@@ -429,37 +440,6 @@ class Guard(Standing):
                 **evidence,
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the prior and the monitor, as plain numbers fit for JSON; valid in the middle of a round too.
-
-        What the monitor remembers is included.
-        """
-        with self._turn.lock:
-            return saving.describe(self)
-
-    @classmethod
-    def from_state_dict(
-        cls,
-        saved: dict[str, Any],
-        prior: Callable[[Observation], Action],
-        certificate: Certificate | None = None,
-        *,
-        monitor: Monitor | None = None,
-    ) -> Guard:
-        """The guard that `state_dict` saved; its decisions go on as if it had never stopped.
-
-        Args:
-            saved: What `state_dict` gave.
-            prior: The prior that it had.
-            certificate: The certificate that it had, if it has a structure or an environment that is not in the saved
-                numbers.
-            monitor: The monitor that it had, if it had one.
-
-        Raises:
-            ValueError: These are not the numbers of a guard, or none that an episode can have led to.
-        """
-        return saving.made(cls, saved, prior, certificate, monitor)
-
     def _require_round(self) -> None:
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
@@ -489,4 +469,4 @@ class Guard(Standing):
         )
 
     def _warn(self, message: str) -> None:
-        warnings.warn(message, AssumptionBreach, stacklevel=4)
+        warnings.warn(message, AssumptionBreach, stacklevel=5)

@@ -156,6 +156,8 @@ class Book:
             reply = answer
         elif kind == "observe":
             reply = episode.observe(request.round, Came(*request.content))
+        elif kind == "report":
+            reply = episode.report(request.round, *request.content)
         elif kind == "end":
             _who_and_why(request.content)
             reply = episode.receipt(0)._replace(over=True)

@@ -46,6 +46,7 @@ class Came(NamedTuple):
     applied: Any = None
     reward: Any = None
     next_observation: Any = None
+    override: str | None = None
 
 
 @dataclass
@@ -144,6 +145,20 @@ class Episode:
         self._catch_up()
         return self.receipt(number)
 
+    def report(self, number: int, cost: Any) -> Receipt:
+        """The cost of a round that was closed without one."""
+        if cost is None:
+            raise Refused(f"round {number} waits for its cost already; report it once it is known")
+        waits = self.waiting.get(number)
+        if waits is not None and waits.came is not None and waits.came.cost is None:
+            waits.came = waits.came._replace(cost=cost)
+        elif number in self.guard.pending:
+            self.guard.report(number, cost)
+            self._paid(number, cost)
+        else:
+            raise Unknown(f"round {number} of episode {self.name!r} does not wait for a cost")
+        return self.receipt(number)
+
     def remember(self, key: Key, content: bytes, reply: Reply) -> None:
         """Keep what was answered, and now and then forget what is longer ago than is asked for again."""
         self.memory.remember(key, content, reply)
@@ -163,6 +178,12 @@ class Episode:
     def _check_outcome(self, came: Came) -> None:
         if came.applied is not None and self._usable(came.applied) is None:
             raise Refused(f"applied must be a finite action, got {convert.text(came.applied)}")
+        if came.override is not None and (not isinstance(came.override, str) or came.applied is None):
+            raise Refused(
+                f"override says who decided otherwise, and needs what was applied, got {came.override!r}"
+            )
+        if came.cost is None and not hasattr(self.plant.certificate, "defer"):
+            raise Refused("this certificate cannot close a round without its cost; send it when it is known")
         if came.revealed is not None:
             try:
                 convert.revealed_arrays(came.revealed, self.plant.certificate.revealed_names)
@@ -264,21 +285,29 @@ class Episode:
 
     def _close(self, came: Came) -> None:
         options: dict[str, Any] = {}
-        if came.applied is not None and not _same(self.decided, came.applied):
-            options["applied"] = self._usable(came.applied)
+        if came.applied is not None and not (_same(self.decided, came.applied) and came.override is None):
+            options = {"applied": self._usable(came.applied), "override": came.override}
         number = self.guard.round
         self.guard.observe(
             came.cost, came.revealed, next_observation=came.next_observation, reward=came.reward, **options
         )
         self.decided = None
-        cost = convert.as_number(came.cost)
-        self.cost += cost if math.isfinite(cost) else 0.0
+        if came.cost is not None:
+            self._paid(number, came.cost)
+        if came.applied is not None:
+            self._note(number, "applied", _plain(came.applied))
+
+    def _paid(self, number: int, cost: Any) -> None:
+        paid = _finite(convert.as_number(cost))
+        self.cost += paid or 0.0
+        self._note(number, "cost", paid)
+
+    def _note(self, number: int, name: str, value: Any) -> None:
+        """Add to what is shown of a round."""
         for shown in reversed(self.rounds):
             if shown["round"] == number:
-                shown["cost"] = _finite(cost)
-                if came.applied is not None:
-                    shown["applied"] = _plain(came.applied)
-                break
+                shown[name] = value
+                return
 
     def _show(self, answer: Answer, proposal: Any) -> None:
         names = ("round", "action", "prior_action", "reason", "intervened", "radius", "margin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -35,18 +35,6 @@ class ServedGuard(Guard):
     def action_shape(self) -> tuple[int, ...] | None:
         """The shape of an action; None before the prior's first one."""
         return self._actions.shape
-
-    @classmethod
-    def from_state_dict(
-        cls,
-        saved: dict[str, Any],
-        prior: Callable[[Observation], Action],
-        certificate: Certificate | None = None,
-        *,
-        monitor: Monitor | None = None,
-    ) -> ServedGuard:
-        """See `Guard.from_state_dict`."""
-        return cast(ServedGuard, super().from_state_dict(saved, prior, certificate, monitor=monitor))
 
     def _warn(self, message: str) -> None:
         pass

@@ -13,7 +13,7 @@ class Request(NamedTuple):
     """What is asked."""
 
     kind: str
-    """`"reset"`, `"act"`, `"observe"`, `"end"`, `"prior now"` or `"resume"`."""
+    """`"reset"`, `"act"`, `"observe"`, `"report"`, `"end"`, `"prior now"` or `"resume"`."""
     plant: str | None
     """By name; None for every plant, where the operator may say so."""
     episode: str
@@ -21,8 +21,8 @@ class Request(NamedTuple):
     round: int
     """Counted from 1; 0 where it is not about one."""
     content: list[Any]
-    """What else was sent: [observation, proposal, prior's action], [cost, revealed, applied, reward, next observation]
-    or [who, why]."""
+    """What else was sent: [observation, proposal, prior's action], [cost, revealed, applied, reward, next observation,
+    override], [cost] or [who, why]."""
 
     def sent(self) -> str:
         """The content as text.
@@ -66,9 +66,16 @@ def observe(
     applied: Any = None,
     reward: Any = None,
     next_observation: Any = None,
+    override: str | None = None,
 ) -> Request:
     """See `Service.observe`."""
-    return Request("observe", plant, episode, round, [cost, revealed, applied, reward, next_observation])
+    content = [cost, revealed, applied, reward, next_observation, override]
+    return Request("observe", plant, episode, round, content)
+
+
+def report(plant: str, episode: str, round: int, cost: Any) -> Request:  # noqa: A002
+    """See `Service.report`."""
+    return Request("report", plant, episode, round, [cost])
 
 
 def end(plant: str, episode: str, who: str, why: str) -> Request:
@@ -76,5 +83,11 @@ def end(plant: str, episode: str, who: str, why: str) -> Request:
     return Request("end", plant, episode, 0, [who, why])
 
 
-BATCHED: dict[str, Callable[..., Request]] = {"reset": reset, "act": act, "observe": observe, "end": end}
+BATCHED: dict[str, Callable[..., Request]] = {
+    "reset": reset,
+    "act": act,
+    "observe": observe,
+    "report": report,
+    "end": end,
+}
 """What a batch may be made of."""

@@ -152,18 +152,22 @@ class Service:
         applied: Any = None,
         reward: Any = None,
         next_observation: Any = None,
+        override: str | None = None,
     ) -> Receipt:
         """Report what came of a round.
+
+        Say what was `applied` in every report: should the answer have been lost with the machine, it is needed.
 
         Args:
             plant: By name.
             episode: By name.
             round: Counted from 1.
-            cost: The round's cost.
+            cost: The round's cost; None if it is not known yet, where the certificate can do without (`report`).
             revealed: As in `tether.Guard.observe`.
-            applied: What was really played, where that is not what was answered; None if it is.
+            applied: What was really played; None if it was what was answered.
             reward: As in `tether.Guard.observe`.
             next_observation: As in `tether.Guard.observe`.
+            override: Who decided otherwise, and why, as in `tether.Guard.observe`.
 
         Raises:
             Unknown: There is no such plant or episode, or the round has not been asked, or it is closed and forgotten.
@@ -171,14 +175,25 @@ class Service:
             Refused: `revealed` or `applied` is not what it must be.
             Unavailable: The journal cannot be written.
         """
-        request = requests.observe(plant, episode, round, cost, revealed, applied, reward, next_observation)
+        request = requests.observe(
+            plant, episode, round, cost, revealed, applied, reward, next_observation, override
+        )
         return cast(Receipt, self._ask(request))
+
+    def report(self, plant: str, episode: str, round: int, cost: Any) -> Receipt:  # noqa: A002
+        """The cost of a round that was observed without one.
+
+        Raises:
+            Unknown: The round does not wait for a cost.
+            Conflict: Another cost was reported.
+        """
+        return cast(Receipt, self._ask(requests.report(plant, episode, round, cost)))
 
     def batch(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Reply | ServiceError]:
         """Do several requests in their order; each is answered, or refused, by itself.
 
         Args:
-            calls: The name of a method (reset, act, observe, end) and its arguments by name.
+            calls: The name of a method (reset, act, observe, report, end) and its arguments by name.
         """
         done: list[Reply | ServiceError] = []
         last = 0
