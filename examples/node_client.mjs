@@ -34,7 +34,7 @@ for (let round = 1; round <= 3; round += 1) {
   temperature += 0.5 * action + 0.1;                  // the plant
   const cost = 1 + Math.abs(20 - temperature) / 10;
   total += cost;
-  await call("observe", { round, cost, ...(answer?.action == null ? { applied: action } : {}) });
+  await call("observe", { round, cost, applied: action });
   console.log(JSON.stringify({ round, action, reason: answer ? answer.reason : "no answer", cost }));
 }
 while (waiting.length) await send(5000);              // the account is whole before the loop ends

@@ -29,7 +29,7 @@ from tether.systems import registry
 
 BODY = 4096
 """Bytes of the largest body."""
-OFTEN = {"act": 14, "observe": 14, "reset": 4, "batch": 5}
+OFTEN = {"act": 14, "observe": 14, "report": 3, "reset": 4, "batch": 5}
 """How often an endpoint is called, beside those that are called once."""
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "post", "")
 _CONFIG = """
@@ -127,7 +127,11 @@ class Fuzzer:
             message = self._message()
             status, answer = await self._send(message)
             state = self._judge(message, status, state)
-            if status == 200 and message.call in ("act", "observe", "reset") and self._rng.random() < 0.2:
+            if (
+                status == 200
+                and message.call in ("act", "observe", "report", "reset")
+                and self._rng.random() < 0.2
+            ):
                 again = await self._send(message)
                 self.result.repeated += 1
                 if again != (status, answer):
@@ -248,7 +252,10 @@ class Fuzzer:
         """A body that could be right, for the episode as it is."""
         rng = self._rng
         if call == "batch":
-            kinds = [rng.choice(("act", "observe", "reset")) for _ in range(rng.randrange(0, 6))]
+            kinds = [
+                rng.choice(("act", "observe", "observe", "reset", "report"))
+                for _ in range(rng.randrange(0, 6))
+            ]
             plants = [rng.choice(("own", "sent")) for _ in kinds]
             names = [
                 (each, self._episode(each, kind == "reset")) for each, kind in zip(plants, kinds, strict=True)
@@ -265,8 +272,10 @@ class Fuzzer:
             content = {"round": number, "observation": self._observation, "proposal": proposal}
             return content | ({"prior": rng.choice((1.0, 2.0))} if plant == "sent" else {})
         if call == "observe":
-            content = {"round": number, "cost": rng.choice((1.0, 1.5, 2.0, 30.0))}
+            content = {"round": number, "cost": rng.choice((1.0, 1.5, 2.0, 30.0, None))}
             return content | ({"applied": rng.uniform(0, 5)} if rng.random() < 0.2 else {})
+        if call == "report":
+            return {"round": max(1, number - 1), "cost": rng.choice((1.0, 1.5, 30.0))}
         return {} if call == "reset" else {"why": rng.choice(("a test", "x" * 500))}
 
     def _round(self, plant: str, episode: str) -> int:

@@ -123,7 +123,12 @@ class Application:
             body.applied,
             body.reward,
             body.next_observation,
+            body.override,
         )
+
+    async def report(self, body: messages.Report, plant: str, episode: str, _: Holder) -> Answer:
+        """`Service.report`."""
+        return await self._do(self.service.report, plant, _name(episode), body.round, body.cost)
 
     async def reset(self, _body: messages.Reset, plant: str, episode: str, _: Holder) -> Answer:
         """`Service.reset`."""

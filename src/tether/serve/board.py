@@ -161,7 +161,7 @@ def _episode(episode: dict[str, Any], plant: dict[str, Any]) -> dict[str, Any]:
         closed, margin = each["cost"] is not None, each["margin"]
         so_far += each["cost"] or 0.0
         bound = None if bound is None or each["reason"] == "breach" else bound + grows
-        if closed and margin is not None and each["applied"] is None:
+        if closed and margin is not None and each["applied"] in (None, each["action"]):
             bound = max(so_far + margin, -math.inf if bound is None else bound)
         rounds.append(
             {

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tether.core import validate
-from tether.serve.loop import AT_ONCE, LATER, Loop, NoBackup, Played, Sent
+from tether.serve.loop import AT_ONCE, LATER, Loop, NoBackup, Played, Sent, plain
 
 __all__ = ["AsyncClient", "Client", "NoBackup", "Played", "Refusal"]
 
@@ -80,10 +80,17 @@ class AsyncClient:
         revealed: Mapping[str, Any] | None = None,
         reward: Any = None,
         next_observation: Any = None,
+        override: str | None = None,
     ) -> None:
-        """Report what came of the round; what cannot be sent now is sent with the next call."""
-        others = {"revealed": revealed, "reward": reward, "next_observation": next_observation}
-        self._loop.report(cost, applied, others)
+        """Say what came of the round; what cannot be sent now is sent with the next call."""
+        numbers = {"revealed": revealed, "reward": reward, "next_observation": next_observation}
+        others = {name: plain(value) for name, value in numbers.items()}
+        self._loop.report(cost, applied, others | {"override": override})
+        await self._send()
+
+    async def report(self, round: int, cost: Any) -> None:  # noqa: A002
+        """Say what a round cost that was observed without its cost."""
+        self._loop.report_late(round, cost)
         await self._send()
 
     async def flush(self) -> bool:
@@ -205,13 +212,23 @@ class Client:
         return self._run(self._client.act(observation, proposal))
 
     def observe(self, cost: Any, **outcome: Any) -> None:
-        """Report what came of the round; what cannot be sent now is sent with the next call.
+        """Say what came of the round; what cannot be sent now is sent with the next call.
 
         Args:
-            cost: The round's cost.
-            **outcome: applied (what was really played, if it was something else), revealed, reward, next_observation.
+            cost: The round's cost; None if it is not known yet.
+            **outcome: applied (what was really played, if it was something else), override (who decided so, and why),
+                revealed, reward, next_observation.
         """
         self._run(self._client.observe(cost, **outcome))
+
+    def report(self, round: int, cost: Any) -> None:  # noqa: A002
+        """Say what a round cost that was observed without its cost.
+
+        Args:
+            round: Counted from 1.
+            cost: Its cost.
+        """
+        self._run(self._client.report(round, cost))
 
     def flush(self) -> bool:
         """Send what waits; whether everything has been answered."""

@@ -131,14 +131,15 @@ class Loop:
             raise RuntimeError(
                 f"round {self.round + 1} has no action yet; call act(observation, proposal) first"
             )
-        played = self._open[1]
-        if applied is None and not played.decided:
-            applied = played.action
-        call = self._call("observe", round=self.round, cost=plain(cost))
-        if applied is not None:
-            call["applied"] = plain(applied)
-        self.outbox.append(call | {name: plain(value) for name, value in others.items() if value is not None})
+        if applied is None:
+            applied = self._open[1].action
+        call = self._call("observe", round=self.round, cost=plain(cost), applied=plain(applied))
+        self.outbox.append(call | {name: value for name, value in others.items() if value is not None})
         self._open = None
+
+    def report_late(self, number: int, cost: Any) -> None:
+        """Put a cost that was not known when its round was closed into the outbox."""
+        self.outbox.append(self._call("report", round=number, cost=plain(cost)))
 
     def settle(self, sent: list[Sent]) -> dict[str, Any] | None:
         """Take what came back for the first calls of the outbox; the last answer to an `act` of the present round.

@@ -20,6 +20,7 @@ Observation = (
 Round = Annotated[int, msgspec.Meta(ge=1, le=10**12, description="The round h, counted from 1.")]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z", description="Letters, digits, or ._-")]
 Why = Annotated[str, msgspec.Meta(pattern=r"\S", max_length=500, description="The reason; it is recorded.")]
+Text = Annotated[str, msgspec.Meta(max_length=500)] | None
 
 
 class Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,13 +39,22 @@ class Observe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     round: Round
     cost: float | None
-    """null, or a cost below the contract's floor, is a breach of the assumptions."""
+    """null if it is not known yet (then `report` it); one below the contract's floor is a breach of the assumptions."""
     revealed: dict[str, Numbers] | None = None
     """The round's disturbances, for certificates that make use of them."""
     applied: Numbers = None
-    """What was really played, if it is not what was answered."""
+    """What was really played; say it always, for an answer may have been lost with the machine that gave it."""
     reward: float | None = None
     next_observation: Observation = None
+    override: Text = None
+    """Who decided otherwise than the guard, and why, if somebody did."""
+
+
+class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The cost of a round that was observed without one."""
+
+    round: Round
+    cost: float
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,13 +90,21 @@ class ObserveCall(_Call, frozen=True, tag="observe"):
     applied: Numbers = None
     reward: float | None = None
     next_observation: Observation = None
+    override: Text = None
+
+
+class ReportCall(_Call, frozen=True, tag="report"):
+    """`Report` in a batch."""
+
+    round: Round
+    cost: float
 
 
 class ResetCall(_Call, frozen=True, tag="reset"):
     """`Reset` in a batch."""
 
 
-Call = ActCall | ObserveCall | ResetCall
+Call = ActCall | ObserveCall | ReportCall | ResetCall
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

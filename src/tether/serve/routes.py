@@ -55,6 +55,9 @@ ENDPOINTS = (
         messages.ReceiptBody,
     ),
     Endpoint(
+        "report", "POST", f"{EPISODE}/report", CONTROL, "A late cost.", messages.Report, messages.ReceiptBody
+    ),
+    Endpoint(
         "end", "POST", f"{EPISODE}/end", EITHER, "End an episode.", messages.Reason, messages.ReceiptBody
     ),
     Endpoint(
