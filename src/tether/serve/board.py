@@ -155,13 +155,19 @@ def _episode(episode: dict[str, Any], plant: dict[str, Any]) -> dict[str, Any]:
     # What is summed is what is shown; earlier rounds are in the difference to the whole.
     so_far = episode["cost"] - sum(each["cost"] or 0.0 for each in episode["rounds"])
     grows = (1.0 + plant["lam"]) * plant["cost_floor"] + plant["b"]
+    certified = _certified_before(episode)
     rounds: list[dict[str, Any]] = []
     bound: float | None = None
     for each in episode["rounds"]:
         closed, margin = each["cost"] is not None, each["margin"]
         so_far += each["cost"] or 0.0
-        bound = None if bound is None or each["reason"] == "breach" else bound + grows
-        if closed and margin is not None and each["applied"] in (None, each["action"]):
+        bound = None if bound is None or each["round"] >= certified else bound + grows
+        if (
+            each["round"] < certified
+            and closed
+            and margin is not None
+            and each["applied"] in (None, each["action"])
+        ):
             bound = max(so_far + margin, -math.inf if bound is None else bound)
         rounds.append(
             {
@@ -185,6 +191,16 @@ def _episode(episode: dict[str, Any], plant: dict[str, Any]) -> dict[str, Any]:
         "over": False,
         "rounds": rounds,
     }
+
+
+def _certified_before(episode: dict[str, Any]) -> float:
+    """The round before which nothing has contradicted the assumptions: infinity if nothing has at all."""
+    if episode["breach"] is None:
+        return math.inf
+    breached = [each["round"] for each in episode["rounds"] if each["reason"] == "breach"]
+    closed = [each["round"] for each in episode["rounds"] if each["cost"] is not None]
+    # It was noticed when that round was asked, or when the one before it was closed.
+    return min([each - 1 for each in breached[:1]] + closed[-1:], default=0)
 
 
 def _away(action: Any, prior: Any) -> float | None:
