@@ -13,11 +13,13 @@ from tether.cli import (
     bench,
     bench_data,
     bench_estimate,
+    bench_faults,
     bench_monitor,
     data_build,
     data_calibration,
     data_describe,
     estimate,
+    journal,
     limit,
     report,
     reproduce,
@@ -50,6 +52,10 @@ bench_group = typer.Typer(
 )
 data_group = typer.Typer(
     name="data", no_args_is_help=True, help="Look at data files and make episodes from them."
+)
+
+journal_group = typer.Typer(
+    name="journal", no_args_is_help=True, help="Look at what a guard or a service has written down."
 )
 
 
@@ -96,6 +102,7 @@ _add(
         "exact": bench.exact,
         "estimate": bench_estimate.estimate,
         "data": bench_data.data,
+        "faults": bench_faults.faults,
     },
 )
 _add(
@@ -106,7 +113,8 @@ _add(
         "calibration": data_calibration.calibration,
     },
 )
-for _group in (reproduce_group, bench_group, data_group):
+_add(journal_group, {"verify": journal.verify, "replay": journal.replay, "export": journal.export})
+for _group in (reproduce_group, bench_group, data_group, journal_group):
     app.add_typer(_group)
 
 
