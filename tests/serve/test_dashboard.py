@@ -152,9 +152,7 @@ def test_the_page_shows_costs_bounds_decisions_and_lives(show, service):
     assert "round 3 of monday: too far" in page.locator("#log").inner_text()
     answer = service.act("boiler", "monday", 4, 18.0, 9.0)
     service.observe("boiler", "monday", 4, 1.25, applied=answer.action)
-    page.wait_for_function(
-        "document.querySelector(\"[data-plant=boiler] [data-fact='round'] dd\").textContent === '5'"
-    )
+    page.locator("[data-plant=boiler] [data-fact='round'] dd", has_text="5").wait_for()
     assert boiler.locator("[data-chart=set] circle").count() == 4
     for width, scheme in ((1280, "dark"), (360, "light")):
         narrow = show(width=width, scheme=scheme)

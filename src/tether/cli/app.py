@@ -13,6 +13,7 @@ from tether.cli import (
     bench,
     bench_data,
     bench_estimate,
+    bench_faults,
     bench_monitor,
     bench_serve,
     data_build,
@@ -20,6 +21,7 @@ from tether.cli import (
     data_describe,
     demo,
     estimate,
+    journal,
     limit,
     report,
     reproduce,
@@ -53,6 +55,10 @@ bench_group = typer.Typer(
 )
 data_group = typer.Typer(
     name="data", no_args_is_help=True, help="Look at data files and make episodes from them."
+)
+
+journal_group = typer.Typer(
+    name="journal", no_args_is_help=True, help="Look at what a guard or a service has written down."
 )
 
 
@@ -106,6 +112,7 @@ _add(
         "data": bench_data.data,
         "serve": bench_serve.serve,
         "fuzz": bench_serve.fuzz,
+        "faults": bench_faults.faults,
     },
 )
 _add(
@@ -116,7 +123,8 @@ _add(
         "calibration": data_calibration.calibration,
     },
 )
-for _group in (reproduce_group, bench_group, data_group):
+_add(journal_group, {"verify": journal.verify, "replay": journal.replay, "export": journal.export})
+for _group in (reproduce_group, bench_group, data_group, journal_group):
     app.add_typer(_group)
 
 

@@ -72,6 +72,7 @@ class Desk:
         """All of it, fit for `text.dumps`."""
         return {
             "plant": self.plant.to_dict(),
+            "limits": self.plant.limits(),
             "open": {name: each.to_json() for name, each in self.open.items()},
             "ended": {name: each.to_json() for name, each in self.ended.items()},
             "held": None if self.held is None else list(self.held),
@@ -83,7 +84,7 @@ class Desk:
         """What `to_json` gave."""
         if saved["open"] and saved["plant"] != text.loads(text.dumps(self.plant.to_dict())):
             raise ValueError(
-                f"plant {self.name!r} has open episodes under another certificate or other bounds than it has now: "
+                f"plant {self.name!r} has open episodes under another certificate, bounds or policies than it has now: "
                 f"{saved['plant']!r}; end them with the old configuration first"
             )
         for name, each in saved["open"].items():

@@ -64,8 +64,8 @@ class FakeDisk:
         for change in self._renames[: self._dice.randint(0, len(self._renames))]:
             change(names)
         self._names, self._durable_names, self._renames = names, dict(names), []
-        for node in set(map(id, names.values())):
-            self._keep_by_chance(next(each for each in names.values() if id(each) == node))
+        for node in names.values():
+            self._keep_by_chance(node)
 
     def _keep_by_chance(self, node: Node) -> None:
         """Of what is not durable at the end of a file, some pages; others are zeros, or beyond its end."""

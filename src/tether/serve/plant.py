@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from tether.core import validate
-from tether.core.actions import Actions, bound_to_json
+from tether.core.actions import Actions, bound_from_json, bound_to_json
 from tether.core.certificate import Action, Certificate, Observation
 from tether.core.guard import Guard
 from tether.core.monitor import Monitor
 from tether.core.ops import FLOAT32
 from tether.core.projection import Norm
+from tether.core.saved import certificate_from_dict
+
+_LIMITS = ("open_episodes", "remember", "longest_gap")
 
 
 class Said:
@@ -82,7 +86,7 @@ class Plant:
     def __post_init__(self) -> None:
         if self.prior is not None and not callable(self.prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {self.prior!r}")
-        for name in ("open_episodes", "remember", "longest_gap"):
+        for name in _LIMITS:
             validate.count(name, getattr(self, name))
         self.guard()  # refuses what no guard can be made of
 
@@ -111,4 +115,30 @@ class Plant:
             "norm": self.norm,
             "resolution": self.resolution,
             "monitored": self.monitor is not None,
+            "policies": dict(self.policies),
         }
+
+    def limits(self) -> dict[str, int]:
+        """What may be changed from one start to the next, fit for JSON."""
+        return {name: getattr(self, name) for name in _LIMITS}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any], limits: dict[str, int]) -> Plant:
+        """The plant that `to_dict` and `limits` described, but for its prior, which is not needed to do things again.
+
+        Raises:
+            ValueError: It had a monitor, or its certificate is of a kind that no installed package can make.
+        """
+        if saved["monitored"]:
+            raise ValueError("it has a monitor, which is not saved with it")
+        return cls(
+            certificate_from_dict(saved["certificate"]),
+            low=bound_from_json(saved["low"], -math.inf),
+            high=bound_from_json(saved["high"], math.inf),
+            norm=saved["norm"],
+            resolution=saved["resolution"],
+            policies=saved["policies"],
+            open_episodes=limits["open_episodes"],
+            remember=limits["remember"],
+            longest_gap=limits["longest_gap"],
+        )

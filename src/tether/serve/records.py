@@ -6,14 +6,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tether.core.journal import text
+from tether.core.journal.journal import Differs
 from tether.serve.book import Book
 from tether.serve.memory import digest
 from tether.serve.replies import Reply, ServiceError
 from tether.serve.requests import Request
-
-
-class Differs(ValueError):
-    """What a journal says was answered is not what comes of the same requests now."""
 
 
 class Record(NamedTuple):

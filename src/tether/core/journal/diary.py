@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tether.core import convert
 from tether.core.decision import Decision, GuardMisuse
 from tether.core.journal import text
-from tether.core.journal.journal import Journal, JournalFailed
+from tether.core.journal.journal import Differs, Journal, JournalFailed
 
 if TYPE_CHECKING:
     from tether.core.guard import Guard
@@ -49,7 +49,7 @@ class Diary:
 
     def __init__(self, guard: Guard, journal: Journal) -> None:
         self.journal = journal
-        journal.begin(_snapshot(guard))
+        journal.begin(snapshot(guard))
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copy of a guard writes no journal
@@ -91,7 +91,7 @@ class Diary:
 
     def _rotate(self, guard: Guard) -> None:
         try:
-            self.journal.begin(_snapshot(guard))
+            self.journal.begin(snapshot(guard))
         except JournalFailed:
             self.journal.flush()  # the old segment goes on, unless the journal is closed for good
 
@@ -127,7 +127,8 @@ def _reply(result: Any, error: Exception | None) -> Any:
     ]
 
 
-def _snapshot(guard: Guard) -> str:
+def snapshot(guard: Guard) -> str:
+    """All of a guard, as text."""
     return text.dumps({"version": VERSION, "guard": guard.state_dict()})
 
 
@@ -139,17 +140,13 @@ def saved_guard(journal: Journal) -> dict[str, Any]:
     """
     if journal.recovered.snapshot is None:
         raise ValueError(f"{journal.path} has no journal; begin one with Guard(..., journal=path)")
-    snapshot = text.loads(journal.recovered.snapshot)
-    if not isinstance(snapshot, dict) or "guard" not in snapshot or snapshot.get("version") != VERSION:
+    saved = text.loads(journal.recovered.snapshot)
+    if not isinstance(saved, dict) or "guard" not in saved or saved.get("version") != VERSION:
         raise ValueError(
             f"{journal.path} is not the journal of a guard; `tether serve` goes on with that of a service"
         )
-    guard: dict[str, Any] = snapshot["guard"]
+    guard: dict[str, Any] = saved["guard"]
     return guard
-
-
-class Differs(ValueError):
-    """What a journal says was decided is not what comes of the same calls now."""
 
 
 def replay(guard: Guard, payloads: list[str], first: int) -> None:

@@ -36,6 +36,10 @@ class JournalInUse(OSError):
     """Another process writes this journal."""
 
 
+class Differs(ValueError):
+    """What a journal says was decided is not what comes of the same requests now."""
+
+
 class Recovered(NamedTuple):
     """What was found when a journal was opened."""
 
