@@ -27,6 +27,8 @@ from tether.systems import registry
 from tether.systems.system import System
 
 PLANTS = (1, 16, 256)
+PACED = (256, 2048, 1.0)
+"""Plants, rounds of all together and seconds of a round, where they are not played as fast as it goes."""
 WANTED = 2000.0
 """Decisions a second."""
 FLAT = 1.05
@@ -271,9 +273,10 @@ def bench_serve(
                 loads.append(burst(ours, plan, plants, decisions, f"r{plants}-{repetition}"))
                 yardsticks.append(burst(nothing, plan, plants, decisions, f"r{plants}-{repetition}"))
             yield from _compared(plants, loads, yardsticks)
-        paced = [burst(ours, plan, 256, 1024, f"paced-{repetition}", pause=1.0) for repetition in range(2)]
+        plants, rounds, pause = PACED
+        paced = [burst(ours, plan, plants, rounds, f"paced-{i}", pause) for i in range(min(repetitions, 3))]
         for share in (50, 99):
-            what = f"act + observe, 256 plants, a round a second each, p{share}"
+            what = f"act + observe, {plants} plants, a round every {pause:g} s each, p{share}"
             yield _milliseconds(what, [float(np.percentile(each.pairs, share)) for each in paced])
 
 

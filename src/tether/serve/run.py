@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import sys
 import warnings
@@ -59,6 +60,8 @@ def serve(
     require_loopback(config, host)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     warnings.simplefilter("ignore", AssumptionBreach)  # breaches are answered, counted and shown
+    # The server takes signals while it runs, and raises them once more when it has stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     listener = _listen(host, port)
     service = service_of(config)
     application = application_of(config, service)
