@@ -23,7 +23,7 @@ from tether.core.decision import AssumptionBreach
 from tether.serve.app import Application
 from tether.serve.config import LimitsTable, load
 from tether.serve.routes import ENDPOINTS, Endpoint
-from tether.serve.service import Service
+from tether.serve.run import service_of
 from tether.serve.tokens import Role, Tokens, new_token
 from tether.systems import registry
 
@@ -112,8 +112,8 @@ class Fuzzer:
         text = _CONFIG.format(system=registry.names()[0], body=BODY)
         (folder / "guard.toml").write_text(text, encoding="utf-8")
         config = load(folder / "guard.toml")
-        self.service = Service(config.plants, config.journal)
         assert config.tokens is not None
+        self.service = service_of(config)
         limits: LimitsTable = config.limits
         self._asgi = Application(self.service, Tokens(config.tokens), limits).asgi
         self._tokens = {role: secret for role, (secret, _) in made.items()} | {"one": made_for_one}

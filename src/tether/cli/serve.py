@@ -57,11 +57,8 @@ def serve(options: ServeOptions) -> None:
         known = f"{len(holders)} tokens" if holders else "open to this machine"
         shell.console.print(f"{options.config} is good: {', '.join(config.plants)}; {known}.", soft_wrap=True)
         return
-    kept = (
-        "no journal"
-        if config.journal is None
-        else f"journal {config.journal}, durability {config.durability}"
-    )
+    table = config.journal
+    kept = "no journal" if table is None else f"journal {table.path}, durability {table.durability}"
 
     def announce(url: str) -> None:
         # Flushed, and in one piece: whoever started this reads the address from it.

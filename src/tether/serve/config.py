@@ -53,6 +53,10 @@ class JournalTable(_Struct, frozen=True):
 
     path: str
     durability: Literal["process", "group", "power"] = "process"
+    segment_megabytes: float = 16.0
+    """How long a segment may grow before the next one begins."""
+    keep: int = 64
+    """Segments that are kept; 0 for all."""
 
 
 class AccessTable(_Struct, frozen=True):
@@ -108,9 +112,8 @@ class Config(NamedTuple):
 
     path: Path
     plants: dict[str, Plant]
-    journal: Path | None
-    """None keeps nothing over the end of the process."""
-    durability: Literal["process", "group", "power"]
+    journal: JournalTable | None
+    """With its path as seen from here; None keeps nothing over the end of the process."""
     tokens: Path | None
     """None if everybody on this machine may call."""
     limits: LimitsTable
@@ -145,11 +148,13 @@ def _checked(file: Path, table: _File) -> Config:
         validate.count(f"[limits] {name}", getattr(limits, name))
     validate.number("[limits] requests_per_second", limits.requests_per_second, above=0.0)
     folder, journal = file.parent, table.journal
+    if journal is not None:
+        validate.number("[journal] segment_megabytes", journal.segment_megabytes, above=0.0)
+        validate.count("[journal] keep", journal.keep, minimum=0)
     return Config(
         file,
         {name: _plant(name, plant, folder, limits) for name, plant in table.plants.items()},
-        None if journal is None else folder / journal.path,
-        "process" if journal is None else journal.durability,
+        journal and msgspec.structs.replace(journal, path=str(folder / journal.path)),
         None if table.access.tokens is None else folder / table.access.tokens,
         limits,
     )

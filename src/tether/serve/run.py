@@ -14,6 +14,7 @@ from typing import NamedTuple
 import uvicorn
 
 from tether.core.decision import AssumptionBreach
+from tether.core.journal.journal import Journal
 from tether.serve.app import Application
 from tether.serve.config import Config, require_loopback
 from tether.serve.service import Service
@@ -35,13 +36,18 @@ class Tls(NamedTuple):
 
 def service_of(config: Config) -> Service:
     """The service that a configuration describes, as its journal left it."""
-    return Service(config.plants, config.journal, config.durability)
+    table = config.journal
+    if table is None:
+        return Service(config.plants)
+    bytes_of_segment = max(1, int(table.segment_megabytes * 2**20))
+    journal = Journal(table.path, table.durability, segment_bytes=bytes_of_segment, keep=table.keep or None)
+    return Service(config.plants, journal)
 
 
 def application_of(config: Config, service: Service) -> Application:
     """The application of a service."""
     tokens = Everybody() if config.tokens is None else Tokens(config.tokens)
-    waits = config.journal is not None and config.durability != "process"
+    waits = config.journal is not None and config.journal.durability != "process"
     return Application(service, tokens, config.limits, waits=waits)
 
 
