@@ -221,6 +221,44 @@ def test_a_long_absence_is_caught_up_with_in_several_requests(tmp_path):
     assert stack.service.status()["plants"]["boiler"]["decisions"] == horizon
 
 
+@pytest.mark.parametrize("kept", [None, 0, 1, 2])
+def test_rounds_that_the_service_answered_and_lost_are_sent_again(kept, tmp_path):
+    def fresh():
+        return Service({"boiler": Plant(certificate(horizon=6), prior, low=-10.0, high=10.0)})
+
+    undisturbed, stack = fresh(), Stack(tmp_path, fresh())
+    client, _ = connected(stack)
+    with client:
+        client.reset("e")
+        played = [_round(client) for _ in range(3)]
+        lost = fresh()  # as it was after the reset and so many rounds; None: nothing at all was on the disk
+        if kept is not None:
+            lost.reset("boiler", "e")
+        for number in range(1, (kept or 0) + 1):
+            answer = lost.act("boiler", "e", number, 18.0, 9.0)
+            lost.observe("boiler", "e", number, 1.2, applied=answer.action)
+        stack.application.service = lost
+        fourth = client.act(18.0, 9.0)
+        assert fourth.action == 2.0
+        assert fourth.reason == ("no answer" if kept is None else "gap")
+        client.observe(1.2)
+        assert client.flush()
+        fifth = client.act(18.0, 9.0)
+        assert fifth.decided
+        assert fifth.answer["account"] == 5
+    undisturbed.reset("boiler", "e")
+    for number in range(1, 6):
+        answer = undisturbed.act("boiler", "e", number, 18.0, 9.0)
+        assert answer.action == [*played, answer.action, fifth.action][number - 1]
+        undisturbed.observe("boiler", "e", number, 1.2, applied=2.0 if number == 4 else answer.action)
+
+
+def _round(client):
+    action = client.act(18.0, 9.0).action
+    client.observe(1.2)
+    return action
+
+
 class Unguarded:
     """What the client would be without a guard."""
 

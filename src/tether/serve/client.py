@@ -70,7 +70,7 @@ class AsyncClient:
     async def act(self, observation: Any, proposal: Any) -> Played:
         """What to play in this round; the backup's action if the guard does not answer in time."""
         self._loop.ask(observation, proposal)
-        return self._loop.play(await self._send())
+        return self._loop.play(await self._send(wanted=True))
 
     async def observe(
         self,
@@ -110,12 +110,15 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def _send(self) -> dict[str, Any] | None:
-        """Send the outbox until it is empty or the deadline is reached; the answer to the present round, if it came."""
+    async def _send(self, wanted: bool = False) -> dict[str, Any] | None:
+        """Send the outbox until it is empty or the deadline is reached; the answer to the present round, if it came.
+
+        If that is what is `wanted`, the rest waits for the next call.
+        """
         answer, pause, self._refused = None, PAUSE, False
         try:
             async with asyncio.timeout(self.deadline):
-                while self._loop.outbox and not self._refused:
+                while self._loop.outbox and not self._refused and not (wanted and answer is not None):
                     before = len(self._loop.outbox)
                     answer = self._loop.settle(await self._post(self._loop.outbox[:AT_ONCE])) or answer
                     if len(self._loop.outbox) == before:

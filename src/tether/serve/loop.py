@@ -2,13 +2,15 @@
 
 Calls that have not been answered wait in the outbox and are sent again, in their order and with the same content,
 before anything new. A round that was not answered in time is played by the backup that the last answer named, and
-reported as `applied`. So whatever is lost, the service gets the whole account in the end, and until then the promise is
-kept by the backup (docs/crash-theorem.md).
+reported as `applied`. Should the service say that it misses rounds which it has answered (its machine lost power before
+they were on the disk), they are sent again too. So whatever is lost, the service gets the whole account in the end, and
+until then the promise is kept by the backup (docs/crash-theorem.md).
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ AT_ONCE = 50
 """Calls that are sent in one request; a long absence is caught up with in several."""
 LATER = (429, 503)
 """What is refused for now only."""
+KEPT = 4000
+"""Calls of an episode that can be sent once more."""
 
 
 class Played(NamedTuple):
@@ -80,11 +84,15 @@ class Loop:
         self.backup = "prior"
         self.problem: str | None = None
         self._open: tuple[Any, Played | None] | None = None
+        self._calls: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._sent_again = 0
 
     def begin(self, episode: str) -> None:
         """Begin an episode; what was not sent of the last one is not sent any more."""
         self.episode, self.round, self.backup, self.problem, self._open = episode, 0, "prior", None, None
-        self.outbox = [self._call("reset")]
+        self.outbox, self._sent_again = [], 0
+        self._calls.clear()
+        self._put(self._call("reset"))
 
     def ask(self, observation: Any, proposal: Any) -> None:
         """Put the question of the next round into the outbox."""
@@ -98,7 +106,7 @@ class Loop:
         if self.sends_prior:
             call["prior"] = plain(self._policies["prior"](observation))
         self.round += 1
-        self.outbox.append(call)
+        self._put(call)
         self._open = observation, None
 
     def play(self, answer: dict[str, Any] | None) -> Played:
@@ -113,6 +121,7 @@ class Loop:
             policy = self._policies.get(self.backup)
             if policy is None:
                 self.outbox.pop()
+                self._calls.pop()
                 self.round -= 1
                 self._open = None
                 raise NoBackup(
@@ -134,31 +143,52 @@ class Loop:
         if applied is None:
             applied = self._open[1].action
         call = self._call("observe", round=self.round, cost=plain(cost), applied=plain(applied))
-        self.outbox.append(call | {name: value for name, value in others.items() if value is not None})
+        self._put(call | {name: value for name, value in others.items() if value is not None})
         self._open = None
 
     def report_late(self, number: int, cost: Any) -> None:
         """Put a cost that was not known when its round was closed into the outbox."""
-        self.outbox.append(self._call("report", round=number, cost=plain(cost)))
+        self._put(self._call("report", round=number, cost=plain(cost)))
 
     def settle(self, sent: list[Sent]) -> dict[str, Any] | None:
         """Take what came back for the first calls of the outbox; the last answer to an `act` of the present round.
 
         A call that was refused for good is not sent again: the service goes on with the backup where it misses it.
         """
-        last = None
+        last, missed = None, None
         for result in sent:
             if result.status in LATER:
                 self.problem = result.error
-                return last
+                break
             call = self.outbox.pop(0)
             if result.status == 200:
                 self.problem = None
                 if call["call"] == "act" and call["round"] == self.round and result.answer is not None:
                     last = result.answer
+                    missed = last["account"] if last["reason"] == "gap" else None
             else:
                 self.problem = f"{call['call']} of round {call.get('round', 0)}: {result.error}"
+                missed = 0 if result.status == 404 and call["call"] == "act" else missed
+        if missed is not None:
+            self._send_again(missed)
         return last
+
+    def _send_again(self, missed: int) -> None:
+        """Put what the service has answered and does not have any more before the rest; once in a round."""
+        if self._sent_again == self.round:
+            return
+        self._sent_again = self.round
+        waiting = {id(call) for call in self.outbox}
+        again = [
+            call
+            for call in self._calls
+            if missed <= call.get("round", 0) <= self.round and id(call) not in waiting
+        ]
+        self.outbox = again + self.outbox
+
+    def _put(self, call: dict[str, Any]) -> None:
+        self.outbox.append(call)
+        self._calls.append(call)
 
     def _call(self, name: str, **content: Any) -> dict[str, Any]:
         return {"call": name, "plant": self.plant, "episode": self.episode, **content}
