@@ -54,7 +54,6 @@ class Waiting:
     """A round that is not in the account, because an earlier one is not."""
 
     asked: Asked
-    action: Any
     came: Came | None = None
 
 
@@ -138,6 +137,11 @@ class Episode:
                 else f"round {number} of episode {self.name!r} has not been asked; send act for it, then observe again"
             )
         self._check_outcome(came)
+        if waits is not None and came.applied is None:
+            raise Refused(
+                f"round {number} was asked before round {self.guard.round} was reported, or too late: say with applied "
+                "what was really played"
+            )
         if waits is not None:
             waits.came = came
         else:
@@ -242,7 +246,7 @@ class Episode:
             )
         prior = _plain(asked.prior)
         action = prior if self.plant.only_prior or self.guard.breach is not None else None
-        self.waiting[number] = Waiting(asked, action)
+        self.waiting[number] = Waiting(asked)
         backup = None if action is None else "prior"
         answer = Answer(
             self.plant_name,
@@ -270,9 +274,8 @@ class Episode:
             if waits is None or waits.came is None:
                 return
             del self.waiting[self.guard.round]
-            played = waits.action if waits.came.applied is None else waits.came.applied
-            self._ask_guard(waits.asked, self._wish(waits.asked, played))
-            self._close(waits.came._replace(applied=played))
+            self._ask_guard(waits.asked, self._wish(waits.asked, waits.came.applied))
+            self._close(waits.came)
 
     def _wish(self, asked: Asked, played: Any) -> Any:
         """What to propose so that the guard decides what was played.
@@ -339,7 +342,7 @@ class Episode:
             "guard": guard,
             "memory": self.memory.to_json(),
             "waiting": [
-                [number, list(each.asked), each.action, None if each.came is None else list(each.came)]
+                [number, list(each.asked), None if each.came is None else list(each.came)]
                 for number, each in self.waiting.items()
             ],
             "rounds": list(self.rounds),
@@ -355,8 +358,8 @@ class Episode:
         guard = {**episode.guard.state_dict(), **saved["guard"]}
         episode.guard = ServedGuard.from_state_dict(guard, Said(), plant.certificate, monitor=plant.monitor)
         episode.memory.restore(saved["memory"])
-        for number, asked, action, came in saved["waiting"]:
-            episode.waiting[number] = Waiting(Asked(*asked), action, None if came is None else Came(*came))
+        for number, asked, came in saved["waiting"]:
+            episode.waiting[number] = Waiting(Asked(*asked), None if came is None else Came(*came))
         episode.rounds.extend(saved["rounds"])
         episode.decided, episode.backup, episode.cost = saved["decided"], saved["backup"], saved["cost"]
         return episode

@@ -177,7 +177,7 @@ class World:
             client.begin_round(1)
             self.at(0.3, client.pump)
         self.at(self.dice.uniform(0.0, 2.0), self.trouble)
-        while self._events and self.time < ROUNDS + 400.0:
+        while self._events and self.time < ROUNDS + 60.0:
             self.time, _, event = heapq.heappop(self._events)
             if not self.calm and self.time > ROUNDS + 2.0:
                 self.heal()

@@ -51,7 +51,6 @@ def _free_in_gaps() -> Any:
         answer = wait(episode, number, asked)
         episode.guard.prior.action = asked.prior  # type: ignore[attr-defined]
         action = episode.guard.reach(asked.observation, asked.proposal)[1]
-        episode.waiting[number].action = action
         return answer._replace(action=action)
 
     return _instead(Episode, "_wait", free)
@@ -59,10 +58,8 @@ def _free_in_gaps() -> Any:
 
 def _forget_applied() -> Any:
     """What the client says that it played is taken for what was decided."""
-    observe = Episode.observe
-    return _instead(
-        Episode, "observe", lambda episode, number, came: observe(episode, number, Came(came.cost))
-    )
+    close = Episode._close
+    return _instead(Episode, "_close", lambda episode, came: close(episode, Came(came.cost)))
 
 
 SABOTAGES: Mapping[str, Callable[[], Any]] = {

@@ -32,7 +32,8 @@ class Service:
     A request is known by (plant, episode, round): the same one again gets the same answer and changes nothing; another
     content for the same round is a `Conflict`. A round that is asked before an earlier one was reported is answered
     with the backup (`Answer.reason` is "gap") until everything before it is reported: send `act` for the rounds that
-    were not asked, and `observe(..., applied=...)` with what was played.
+    were not asked, and `observe(..., applied=...)` with what was played. Say `applied` in every report, and the theorem
+    of docs/crash-theorem.md holds.
 
     Args:
         plants: By name.

@@ -316,6 +316,12 @@ class Journal:
             self._lock.release()
             self._lock = None
 
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _require_working(self) -> None:
         if self._failure is not None:
             raise JournalFailed(f"{self._failure}; open the journal {self.path} again once the disk is well")
