@@ -28,6 +28,7 @@ EXTRAS = {
     "torch": "sb3",
     "typer": "cli",
     "uvicorn": "serve",
+    "uvloop": "serve",
 }
 """The extra that brings a module; pyproject.toml lists what is in an extra, and why."""
 
