@@ -8,11 +8,12 @@ import logging
 
 import pytest
 
-from serving import PATH, Stack, plants
+from serving import PATH, Stack, certificate, plants
 from tether.bench import fuzzing
 from tether.serve import replies
 from tether.serve.app import STATUS, Application
 from tether.serve.config import LimitsTable
+from tether.serve.plant import Plant
 from tether.serve.routes import ENDPOINTS, openapi
 from tether.serve.service import Service
 from tether.serve.tokens import Everybody
@@ -154,6 +155,19 @@ def test_a_body_that_is_not_as_expected_is_refused_and_changes_nothing(body, sta
     given, problem, _ = ask(stack, "POST", f"{PATH}/act", content=body)
     assert given == status, problem
     assert json.dumps(stack.service.status()) == before
+
+
+def test_a_prior_of_another_shape_is_refused_in_a_gap_too_and_stops_nobody(tmp_path):
+    stack = Stack(tmp_path, Service({"boiler": Plant(certificate(), None)}))
+    ask(stack, "POST", f"{PATH}/reset", {})
+    second = ACT | {"round": 2, "prior": [1.0, 2.0]}
+    assert ask(stack, "POST", f"{PATH}/act", second)[1]["reason"] == "gap"
+    assert ask(stack, "POST", f"{PATH}/act", ACT | {"prior": 1.0})[0] == 422
+    assert ask(stack, "POST", f"{PATH}/act", ACT | {"prior": [1.0, 1.0]})[0] == 200
+    for number in (2, 1):
+        outcome = {"round": number, "cost": 1.0, "applied": [1.0, number]}
+        assert ask(stack, "POST", f"{PATH}/observe", outcome)[0] == 200
+    assert ask(stack, "POST", f"{PATH}2/reset", {})[0] == 200
 
 
 def test_content_types_methods_paths_and_lengths_that_are_not_expected_are_refused(stack):

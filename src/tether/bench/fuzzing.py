@@ -126,7 +126,7 @@ class Fuzzer:
         for number in range(requests):
             message = self._message()
             status, answer = await self._send(message)
-            state = self._judge(message, status, state)
+            state = self._judge(message, status, answer, state)
             if (
                 status == 200
                 and message.call in ("act", "observe", "report", "reset")
@@ -136,19 +136,21 @@ class Fuzzer:
                 self.result.repeated += 1
                 if again != (status, answer):
                     self._complain(f"answered otherwise the second time: {again}", message)
-                state = self._judge(message, again[0], state, repeated=True)
+                state = self._judge(message, *again, state, repeated=True)
             if number % 1000 == 0:
                 report(number)
         self.service.close()
         return self.result
 
-    def _judge(self, message: Message, status: int, before: str, repeated: bool = False) -> str:
+    def _judge(
+        self, message: Message, status: int, answer: bytes, before: str, repeated: bool = False
+    ) -> str:
         """Compare the state with that before, and return it."""
         self.result.requests += 1
         self.result.statuses[f"{message.call} {status}"] += 1
         after = self._state()
         if status >= 500 or status < 0:
-            self._complain(f"answered {status}", message)
+            self._complain(f"answered {status}: {answer!r}", message)
         if after != before:
             self.result.changed += 1
             # A batch is done call by call; it is refused as a whole or not at all.
@@ -157,7 +159,7 @@ class Fuzzer:
         return after
 
     def _complain(self, what: str, message: Message) -> None:
-        self.result.problems.append(f"{message!r:.600} {what:.300}")
+        self.result.problems.append(f"{what:.300} {message!r:.600}")
 
     def _state(self) -> str:
         status = self.service.status()

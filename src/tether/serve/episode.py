@@ -171,7 +171,7 @@ class Episode:
 
     def _check_prior(self, asked: Asked) -> None:
         """The guard counts a prior that gives no action as a breach; here the round is simply not begun."""
-        shape = self.guard.action_shape
+        shape = self._shape
         if self._usable(asked.prior) is None:
             expected = "number or vector" if shape is None else f"action of shape {shape}"
             raise Refused(
@@ -194,9 +194,17 @@ class Episode:
             except ValueError as error:
                 raise Refused(str(error)) from error
 
+    @property
+    def _shape(self) -> tuple[int, ...] | None:
+        """Of the actions: as the guard knows it, else that of the first prior's action that waits; None before it."""
+        if self.guard.action_shape is None and self.waiting:
+            waits = next(iter(self.waiting.values()))
+            return tuple(np.shape(waits.asked.prior))
+        return self.guard.action_shape
+
     def _usable(self, action: Any) -> Any:
         """An action as a float or [n]; None if it is none."""
-        shape = self.guard.action_shape
+        shape = self._shape
         if shape is None:
             try:
                 shape = np.shape(action)
