@@ -18,7 +18,7 @@ from tether.serve.client import Client
 from tether.systems.base import Env, play
 from tether.systems.system import System
 
-STEP, WILD = 0.04, 0.15
+STEP, WILD = 0.04, 0.08
 """How far the learner tries, as a share of the range of actions, and how often it proposes anything at all."""
 TOLERANCE = 1e-6
 """Relative; the simulator computes in another order than the guard."""
