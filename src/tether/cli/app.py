@@ -14,6 +14,7 @@ from tether.cli import (
     bench_data,
     bench_estimate,
     bench_faults,
+    bench_late,
     bench_monitor,
     data_build,
     data_calibration,
@@ -103,6 +104,7 @@ _add(
         "estimate": bench_estimate.estimate,
         "data": bench_data.data,
         "faults": bench_faults.faults,
+        "late": bench_late.late,
     },
 )
 _add(
