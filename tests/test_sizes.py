@@ -14,6 +14,7 @@ LONG_FUNCTIONS = {
     "assure/verify/verdict.py:verify": "public, half of it is its signature and what its arguments mean",
     "core/projection.py:project": "public, a formula and its proof side by side",
     "learn/train.py:train": "public, most of it is its signature and what its arguments mean",
+    "simulate/rollout.py:rollout": "public, most of it is its signature and what its arguments mean",
 }
 """By file:name; the reason each is not split."""
 

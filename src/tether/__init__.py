@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tether.core.guard import Breach as Breach
     from tether.core.guard import Decision as Decision
     from tether.core.guard import GuardMisuse as GuardMisuse
+    from tether.core.guard import Override as Override
     from tether.core.guard import PriorFailed as PriorFailed
     from tether.core.guard import Reason as Reason
     from tether.core.monitor import LipschitzMonitor as LipschitzMonitor
@@ -86,6 +87,7 @@ _LATER = {
             "Breach",
             "Decision",
             "GuardMisuse",
+            "Override",
             "PriorFailed",
             "Reason",
         ),

@@ -344,6 +344,7 @@ def test_an_open_round_is_restored_if_its_deviation_was_safe():
 def test_a_description_has_all_that_tells_one_certificate_from_another():
     made = certificate("paper", resolution=1e-7)
     assert made.to_dict() == {
+        "tolerance": 0.0,
         "kind": "lipschitz",
         "rule": "paper",
         "contract": {"lam": 2.0, "b": 3.0, "horizon": 4, "cost_floor": 1.0},

@@ -332,7 +332,7 @@ def test_costs_that_cannot_be_are_a_breach():
         closed = made.update(state(), taken(**changes), outcome, FLOATS)
         assert closed.breached is breached, (changes, outcome)
     assert made.update(state(breached=True), taken(), Outcome(5.0), FLOATS).breached is True
-    with pytest.raises(ValueError, match="needs Outcome.box"):
+    with pytest.raises(ValueError, match=r"needs Outcome\.box"):
         made.update(state(), taken(), Outcome(5.0, applied=1.0), FLOATS)
     assert made.update(state(magnitude=LIMIT), taken(), Outcome(5.0), FLOATS).breached is False
     # A cost that is not accepted is counted as the floor.

@@ -81,6 +81,24 @@ def test_a_page_that_was_never_written_is_torn_with_all_that_follows():
     assert (found.records, found.end, found.torn) == (RECORDS, places[4], len(data) - places[4])
 
 
+@pytest.mark.parametrize("zeros", [15, 16])
+def test_so_many_zeros_are_a_hole(zeros):
+    records, places = ["x" * 40, "last"], starts(["x" * 40, "last"])
+    data = bytearray(made(records))
+    data[places[1] + 30 : places[1] + 30 + zeros] = bytes(zeros)
+    if zeros == 16:
+        assert parse("a", bytes(data)).records == []
+    else:
+        with pytest.raises(JournalDamaged):
+            parse("a", bytes(data))
+
+
+def test_a_snapshot_is_no_record_and_a_record_may_be_empty():
+    assert parse("a", made(["", "b", ""])).records == ["", "b", ""]
+    mixed = made(["a"]) + frame(9, "b", 7, snapshot=True)
+    assert parse("a", mixed).records == ["a"]
+
+
 def test_a_page_that_was_known_to_be_on_the_disk_and_is_gone_is_damage():
     for known in (9, 10, 11):
         records = [*RECORDS, "x" * 40]

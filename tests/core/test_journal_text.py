@@ -61,7 +61,8 @@ def test_what_numpy_can_make_numbers_of_is_written_as_these():
 
 @pytest.mark.parametrize("value", [object(), {1.0}, b"bytes", 1j, np.array(["text"]), np.array([object()])])
 def test_what_cannot_be_brought_back_is_refused(value):
-    with pytest.raises(TypeError, match="cannot be written down"):
+    kind = type(value).__name__
+    with pytest.raises(TypeError, match=f"^{kind} cannot be written down"):
         text.dumps([value])
 
 

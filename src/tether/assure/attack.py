@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from tether.assure.breeding import Range, scripted
 from tether.assure.falsify import series_ranges
+from tether.assure.scenarios import ACTUATOR
 from tether.certificates import Certificate, LipschitzCertificate, Shadowing, Structured
 from tether.certificates.structure import Bounds, Structure
 from tether.core import validate
@@ -194,6 +195,8 @@ def attack(
     *,
     batch: int = BATCH,
     precision: Precision = "float64",
+    delay: int = 0,
+    missing: float = 0.0,
     report: Callable[[int], None] = lambda _done: None,
 ) -> Finding:
     """Attack one certificate.
@@ -209,6 +212,8 @@ def attack(
         seed: Of all that is drawn.
         batch: Episodes at a time.
         precision: Of the rollouts.
+        delay: Rounds by which costs are late; see `tether.rollout`.
+        missing: Share of the costs that never come.
         report: Called with the number of episodes of each batch that is done.
     """
     rng = np.random.default_rng(seed)
@@ -221,8 +226,10 @@ def attack(
         drawn = hostile_episodes(system, env, batch, rng, contract.horizon)
         if parents is not None:
             drawn = bred(parents, drawn, rng)
-        prior = rollout(env, env.prior, drawn, record="outcomes", precision=precision)
-        run = rollout(env, hostile, drawn, certificate, precision=precision)
+        exact = getattr(env, "exact", env)  # the promise compares with the prior as it decides
+        prior = rollout(exact, env.prior, drawn, record="outcomes", precision=precision)
+        late: Any = {"seed": seed + played, "delay": delay, "missing": missing}
+        run = rollout(env, hostile, drawn, certificate, precision=precision, **late)
         unguarded = rollout(env, hostile, drawn, record="outcomes", precision=precision)
         verdict = audit(run, prior, contract)
         shares = np.min(verdict.margins / np.maximum(verdict.bounds, 1e-12), axis=1)
@@ -273,6 +280,11 @@ def hostile_episodes(
             for least, most in zip(low.tolist(), high.tolist(), strict=True)
         ]
         series[name] = np.stack(entries, axis=-1).reshape(*shape, *np.shape(ends.low))
+    if ACTUATOR in env.context:
+        moves = extremes(rng, -1.0, 1.0, (max(1, math.prod(env.action_shape)), 2, count))
+        series[ACTUATOR] = np.stack([pattern(rng, shape, each) for each in moves], axis=-1).reshape(
+            *shape, *env.action_shape
+        )
     series[SCRIPT] = scripts(env.action_shape, shape, rng)
     if system.traps is not None:
         system.traps(env, series, rng)

@@ -34,6 +34,21 @@ the excess over the promise is at most -D_h, all of it the override's, and no de
 grows by lam*eps + b a round at least, and as soon as it is positive the promise holds again in that and every later
 round, with the costs of the override in it: freedom comes back by itself.
 
+**Tolerance.** If the plant may play anything within t of what was decided, the prior's action included, a deviation
+is at most d_j + t, and every round of the prior's to come costs up to Gamma_{1,1} t more, all its consequences
+included; the promise compares with the prior as it decides. With D_j for d_j + t, or for what was applied if that is
+known, an action is safe at round h iff
+
+    (*t)  for every h' in h..H:
+          sum_{i=h..h'} ( sum_{j<h} q_{j,i} D_j + q_{h,i} (d + t) ) + (h'-h) Gamma_{1,1} t
+              <=  S_h + (h'-h+1) lam*eps + h' b
+
+that is (*) with lam*eps + b - Gamma_{1,1} t earned a round, Gamma_{1,1} t more in hand, and a radius that is shorter by
+t. Playing the prior satisfies it again at h+1: S_{h+1} >= S_h + lam*eps - sum_j q_{j,h} D_j as ever, and of the (h'-h)
+Gamma_{1,1} t one is at least what q_{h+1,i} t add up to. Before the first round it holds iff Gamma_{1,1} t <= lam*eps +
+b: if what a round earns does not pay for the actuator, not even the prior keeps the promise, and no such certificate
+can be made.
+
 **Late and missing costs.** Over all c >= eps, (1 + lam) max(eps, c - moved) - c is least for c = eps + moved, where it
 is lam*eps - moved. So a round whose cost is not known adds that to the surplus: true whatever the cost was, and just
 what the slack of the rounds to come had been reduced by when its action was chosen. When the cost comes, the surplus
@@ -44,7 +59,7 @@ gets the difference, which is not negative, in whatever order costs come. The al
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -120,6 +135,8 @@ class LipschitzCertificate:
             same history their balls are nested: paper within released within tight.
         resolution: Relative round-off of the costs at the plant, if it is coarser than that of the numbers that the
             certificate computes with: 1.2e-7 for a plant in float32. `tether.Guard` sees to it by itself.
+        tolerance: How far what is played may be from what is decided, in the norm of the guard, action units. Rule
+            `tight` only. `tether.Guard(tolerance=..., quantum=...)` sees to it by itself.
 
     Example:
         >>> from tether import Contract, Sensitivity, geometric
@@ -139,6 +156,7 @@ class LipschitzCertificate:
     bounds: Sensitivity
     rule: Rule = "tight"
     resolution: float = field(default=0.0, kw_only=True)
+    tolerance: float = field(default=0.0, kw_only=True)
 
     feature_names: ClassVar[tuple[str, ...]] = ("allowance", "margin", "carried deviation")
     backup_names: ClassVar[tuple[str, ...]] = ("prior",)
@@ -161,6 +179,30 @@ class LipschitzCertificate:
                     f"{name} is {size:g}, beyond the {NUMPY.limit(0.0):g} that is computed with; Gamma is immediate + "
                     "carried * (p(0) + p(1) + ...) over the horizon: use other units, or a shorter horizon"
                 )
+        self._check_tolerance()
+
+    def _check_tolerance(self) -> None:
+        """Refuse a tolerance that nothing pays for."""
+        if validate.number("tolerance", self.tolerance, minimum=0.0) == 0.0:
+            return
+        if self.rule != "tight":
+            raise ValueError(f"a tolerance is for rule 'tight', got rule {self.rule!r}")
+        toll, earned = self._toll, self.contract.earned
+        if not toll <= earned:
+            raise ValueError(
+                f"an actuator that is off by up to {self.tolerance:g} can cost Gamma * tolerance = {toll:g} a round, "
+                f"more than the lam * cost_floor + b = {earned:g} that a round earns, so that not even the prior keeps "
+                "the promise: raise b or lam, or use a finer actuator"
+            )
+
+    @property
+    def _toll(self) -> Number:
+        """Gamma_{1,1} t: all that the tolerance in one round can cost, cost units."""
+        return self._total(0.0, NUMPY) * self.tolerance
+
+    def tolerating(self, off: float) -> LipschitzCertificate:
+        """The same for a plant that may play what is `off` by so much more from what is decided."""
+        return replace(self, tolerance=self.tolerance + off)
 
     @property
     def online_ops(self) -> Ops:
@@ -200,9 +242,13 @@ class LipschitzCertificate:
         kept = max(1.0 - unit, 0.0)
         if self.rule == "tight":
             # After k more rounds the prior has paid at least k*eps more and k*b more has been earned.
+            base, slope = state.surplus + state.rounds * contract.b * kept - round_off, contract.earned * kept
+            if self.tolerance > 0.0:
+                toll = self._total(0.0 * state.rounds, ops) * self.tolerance
+                base, slope = base + toll * kept, slope - toll
             radius = bounds.perturbation.least_ratio(
-                base=state.surplus + state.rounds * contract.b * kept - round_off,
-                slope=contract.earned * kept,
+                base=base,
+                slope=slope,
                 immediate=bounds.immediate,
                 carried=bounds.carried,
                 memory=state.memory,
@@ -213,13 +259,15 @@ class LipschitzCertificate:
         else:
             radius = (state.allowance - round_off) / self.total(state, ops)
         radius = ops.minimum(radius * kept, limit)
+        if self.tolerance > 0.0:
+            radius = radius - self.tolerance
         granted = ops.logical_and(radius > 0.0, ops.logical_not(state.breached))
         return ops.where(granted, radius, 0.0 * state.rounds)  # the one number that is finite in any case
 
     def margin(self, state: LipschitzState, deviation: Number) -> Number:
-        """How far below its bound J_h stays if `deviation` is played now, whatever happens; cost units."""
+        """How far below its bound J_h stays if `deviation` is decided now, whatever happens; cost units."""
         contract = self.contract
-        spent = self._moved(state, deviation)
+        spent = self._moved(state, deviation + self.tolerance)
         return state.surplus + contract.earned + state.rounds * contract.b - spent
 
     def open(
@@ -277,13 +325,18 @@ class LipschitzCertificate:
         self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops
     ) -> tuple[LipschitzState, Number]:
         """(the state with what was applied in its flags, the deviation that was played)."""
-        deviation, breached, overridden = taken.deviation, state.breached, taken.overridden
+        breached, overridden = state.breached, taken.overridden
+        deviation = taken.deviation + self.tolerance
         if outcome.applied is not None:
             # Without a box the largest of the norms: which one the sensitivity is for is not known here.
             norm: Norm = "l1" if outcome.box is None else outcome.box.norm
             deviation = length(outcome.applied - taken.prior, norm, ops)
             breached = ops.logical_or(breached, ops.logical_not(ops.isfinite(deviation)))
-            overridden = ops.logical_or(overridden, ops.logical_not(deviation <= taken.radius))
+            # Of the actions' own round-off a share is in reserve.
+            size = length(outcome.applied, norm, ops) + length(taken.prior, norm, ops)
+            rounding = 4.0 * max(outcome.epsilon, ops.epsilon(state.surplus)) * size
+            safe = deviation <= taken.radius + self.tolerance + rounding
+            overridden = ops.logical_or(overridden, ops.logical_not(safe))
         moved = self.bounds.immediate * length(taken.prior, "linf", ops)
         state = state._replace(breached=breached, magnitude=state.magnitude + moved, overridden=overridden)
         return state, deviation
@@ -373,6 +426,7 @@ class LipschitzCertificate:
             "contract": asdict(self.contract),
             "bounds": self.bounds.to_dict(),
             "resolution": self.resolution,
+            "tolerance": self.tolerance,
         }
 
     @classmethod
@@ -383,6 +437,7 @@ class LipschitzCertificate:
             sensitivity_from_dict(description["bounds"]),
             description["rule"],
             resolution=description["resolution"],
+            tolerance=description["tolerance"],
         )
 
     def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[LipschitzState, Taken | None]:

@@ -14,6 +14,7 @@ from tether.cli import (
     bench_data,
     bench_estimate,
     bench_faults,
+    bench_late,
     bench_monitor,
     bench_serve,
     data_build,
@@ -113,6 +114,7 @@ _add(
         "serve": bench_serve.serve,
         "fuzz": bench_serve.fuzz,
         "faults": bench_faults.faults,
+        "late": bench_late.late,
     },
 )
 _add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast, get_args
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -16,6 +16,9 @@ from tether.systems import registry
 
 if TYPE_CHECKING:
     from tether.assure.attack import Finding
+    from tether.assure.scenarios import Scenario
+    from tether.core.contract import Contract
+    from tether.systems.base import Env
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,13 @@ class Options:
             "certificates only."
         ),
     ] = None
+    scenarios: Annotated[
+        str | None,
+        typer.Option(
+            help="Attack the standard plant as plants are instead: late, missing, both (costs), tolerance, quantised "
+            "(actuators, --certificate lipschitz only); several comma-separated, or all."
+        ),
+    ] = None
     factor: Annotated[float, typer.Option(help="By how much --loosen loosens.")] = 1.05
     precision: Annotated[str, typer.Option(help="float64 or float32: of plant, guard and costs.")] = "float64"
     batch: Annotated[int, typer.Option(help="Episodes that are played at a time.", min=10)] = 10_000
@@ -55,8 +65,9 @@ def attack(options: Options) -> None:
     of each batch is bred from the episodes that came nearest to breaking the promise. Every round is audited against
     the prior on the same draws. The same policies without the guard show that the attack is one. Besides the standard
     plant, plants are attacked whose parameters stress a bound, and the standard one with sensors, actuators and meters
-    of float32, float16 and mixed types. Exit code 1 if the promise was broken or the guard gave a false alarm; with
-    `--loosen`, if the promise was not broken.
+    of float32, float16 and mixed types; with `--scenarios`, plants whose costs are late or missing or whose actuators
+    are inexact. Exit code 1 if the promise was broken or the guard gave a false alarm; with `--loosen`, if the promise
+    was not broken.
 
     For instance `tether attack carbon`, `tether attack inference --loosen all --episodes 200000`, or
     `tether attack carbon --certificate lipschitz --lams 0 --bs 1`.
@@ -68,7 +79,7 @@ def attack(options: Options) -> None:
         title = f"{options.system}, {options.certificate}"
         shell.console.print(_table(title, bound, options.factor, found))
     failed = _verdict(options, findings)
-    names = ("system", "certificate", "horizon", "precision", "factor")
+    names = ("system", "certificate", "scenarios", "horizon", "precision", "factor")
     attacks = [{"loosened": bound, **asdict(each)} for bound, found in findings.items() for each in found]
     shell.finish(folder, {name: getattr(options, name) for name in names} | {"attacks": attacks})
     if failed:
@@ -83,6 +94,7 @@ def _checked(options: Options) -> list[str | None]:
     validate.choice("--certificate", options.certificate, ("structured", "shadowing", "lipschitz"))
     validate.choice("--precision", options.precision, get_args(Precision))
     validate.number("--factor", options.factor, above=1.0)
+    _scenarios(options)
     if options.loosen is None:
         return [None]
     if options.certificate != "structured":
@@ -97,36 +109,83 @@ def _checked(options: Options) -> list[str | None]:
 def _findings(options: Options, bounds: list[str | None]) -> dict[str | None, list[Finding]]:
     """Attack every plant under every contract, with each of the bounds loosened."""
     from tether.assure import attack
+    from tether.assure.scenarios import tolerating
     from tether.simulate.rollout import Precision
 
-    system = registry.find(options.system)
-    plants = attack.plants(system)
-    if options.loosen is None and options.precision == "float64":
-        plants = plants | attack.coarse_plants(system)
-    contracts = [
-        (name, env, env.contract(lam, b, options.horizon))
-        for name, env in plants.items()
-        for lam, b in shell.contracts(options.lams, options.bs)
-    ]
-    each = max(1, -(-options.episodes // (len(contracts) * options.batch))) * options.batch
+    system, cases = registry.find(options.system), _cases(options)
+    each = max(1, -(-options.episodes // (len(cases) * options.batch))) * options.batch
     findings: dict[str | None, list[Finding]] = {bound: [] for bound in bounds}
     with shell.progress() as progress:
-        task = progress.add_task("episodes", total=len(bounds) * len(contracts) * each)
+        task = progress.add_task("episodes", total=len(bounds) * len(cases) * each)
         for bound in bounds:
-            for name, env, contract in contracts:
+            for case in cases:
+                made = attack.certify(case.env, options.certificate, case.contract, bound, options.factor)
                 found = attack.attack(
                     system,
-                    name,
-                    env,
-                    attack.certify(env, options.certificate, contract, bound, options.factor),
+                    case.name,
+                    case.env,
+                    tolerating(made, case.env),
                     each,
                     options.seed,
                     batch=options.batch,
                     precision=cast(Precision, options.precision),
+                    delay=case.scenario.delay,
+                    missing=case.scenario.missing,
                     report=lambda done: progress.advance(task, done),
                 )
                 findings[bound].append(found)
     return findings
+
+
+class _Case(NamedTuple):
+    """A plant under a contract."""
+
+    name: str
+    env: Env
+    contract: Contract
+    scenario: Scenario
+
+
+def _cases(options: Options) -> list[_Case]:
+    """What is attacked."""
+    from tether.assure import attack
+    from tether.assure.scenarios import Scenario, plant
+
+    system, cases = registry.find(options.system), []
+    grid = shell.contracts(options.lams, options.bs)
+    chosen = _scenarios(options)
+    if chosen:
+        env = attack.plants(system)["standard"]
+        for name, scenario in chosen.items():
+            for lam, b in grid:
+                contract = env.contract(lam, b, options.horizon)
+                cases.append(_Case(name, plant(env, scenario, contract), contract, scenario))
+        return cases
+    plants = attack.plants(system)
+    if options.loosen is None and options.precision == "float64":
+        plants = plants | attack.coarse_plants(system)
+    for name, env in plants.items():
+        cases += [_Case(name, env, env.contract(lam, b, options.horizon), Scenario("")) for lam, b in grid]
+    return cases
+
+
+def _scenarios(options: Options) -> dict[str, Scenario]:
+    """The scenarios that are asked for, by name."""
+    from tether.assure.scenarios import SCENARIOS
+
+    if options.scenarios is None:
+        return {}
+    able = {
+        name: each
+        for name, each in SCENARIOS.items()
+        if options.certificate == "lipschitz" or not each.actuated
+    }
+    names = (
+        list(able) if options.scenarios == "all" else [each.strip() for each in options.scenarios.split(",")]
+    )
+    for name in names:
+        validate.choice(f"--scenarios with --certificate {options.certificate}", name, (*able, "all"))
+    return {name: able[name] for name in names}
 
 
 def _verdict(options: Options, findings: dict[str | None, list[Finding]]) -> bool:

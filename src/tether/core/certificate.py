@@ -42,6 +42,15 @@ Observation: TypeAlias = Any
 """Whatever the plant shows; a certificate that reads it says what it must be, [o] as a rule."""
 
 
+CERTIFICATE_PARTS = (
+    "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
+    "backup_action", "update", "features", "feature_units", "to_dict", "restore",
+)  # fmt: skip
+"""What a guard needs of a `Certificate`."""
+STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
+"""What a guard needs of a `State`."""
+
+
 class Box(NamedTuple):
     """The actions that there are, and how they are measured."""
 

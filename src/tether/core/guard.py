@@ -20,7 +20,18 @@ from numpy.typing import ArrayLike
 
 from tether.core import convert, validate
 from tether.core.actions import Actions, Answer, equal
-from tether.core.certificate import Action, Box, Certificate, Choice, Observation, Outcome, accepted_cost
+from tether.core.actuator import Actuator, tolerating
+from tether.core.certificate import (
+    CERTIFICATE_PARTS,
+    STATE_PARTS,
+    Action,
+    Box,
+    Certificate,
+    Choice,
+    Observation,
+    Outcome,
+    accepted_cost,
+)
 from tether.core.decision import (
     AssumptionBreach,
     Breach,
@@ -33,7 +44,7 @@ from tether.core.decision import (
 from tether.core.journal.journal import Journal
 from tether.core.keeping import Keeping, recorded
 from tether.core.late import MOST, Pending, advanced
-from tether.core.monitor import Monitor
+from tether.core.monitor import MONITOR_METHODS, Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
@@ -50,13 +61,6 @@ __all__ = [
     "PriorFailed",
     "Reason",
 ]
-
-_MONITOR_METHODS = ("start", "arrived", "paid")
-_CERTIFICATE_PARTS = (
-    "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
-    "backup_action", "update", "features", "feature_units", "to_dict", "restore",
-)  # fmt: skip
-_STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
 
 
 class Guard(Keeping):
@@ -76,6 +80,10 @@ class Guard(Keeping):
         resolution: Relative round-off of the observations, actions and costs at the plant. The types in which they come
             count in any case; a number may have been through a coarser type before it got here, so the default is
             that of float32, 1.2e-7. Say 0.0 if the plant computes in float64 throughout and every digit counts.
+        tolerance: How far what the plant plays may be from what is decided, inside the bounds: a number, or [n] for
+            vectors. The safe set shrinks so that whatever the actuator does is safe. See `tether.core.actuator`.
+        quantum: The actuator rounds to multiples of this, a number or [n]; what is decided is one of them.
+        levels: The actuator rounds to one of these numbers; what is decided is one of them.
         most_pending: How many rounds may wait for their cost (`observe(None)`, `report`); 1000, or the horizon if that
             is less, by default. Of more the oldest is given up: it stays counted as what it could have been at worst.
         journal: A folder in which every call is written down before it returns, so that `Guard.recover` goes on from
@@ -111,25 +119,30 @@ class Guard(Keeping):
         monitor: Monitor | None = None,
         *,
         resolution: float = FLOAT32,
+        tolerance: ArrayLike | None = None,
+        quantum: ArrayLike | None = None,
+        levels: ArrayLike | None = None,
         most_pending: int | None = None,
         journal: str | Path | Journal | None = None,
     ) -> None:
-        validate.parts("certificate", certificate, _CERTIFICATE_PARTS, "tether.certificates.Certificate")
+        validate.parts("certificate", certificate, CERTIFICATE_PARTS, "tether.certificates.Certificate")
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
         validate.choice("norm", norm, NORMS)
         if monitor is not None:
-            validate.parts("monitor", monitor, _MONITOR_METHODS, "tether.core.monitor.Monitor")
-        self.certificate = certificate
+            validate.parts("monitor", monitor, MONITOR_METHODS, "tether.core.monitor.Monitor")
+        self.given_certificate = certificate
         self.resolution = validate.number("resolution", resolution, minimum=0.0)
         self.prior = prior
         self.monitor = monitor
         self._watch = Watch(monitor)
         self._overrides = Overrides()
-        most = min(MOST, self.horizon) if most_pending is None else most_pending
+        most = min(MOST, certificate.contract.horizon) if most_pending is None else most_pending
         self._pending = Pending(validate.count("most_pending", most))
         self.norm: Norm = norm
         self._actions = Actions(low, high)
+        self._actuator = Actuator(tolerance, quantum, levels, self._actions)
+        self.certificate = tolerating(certificate, self._actuator, norm)
         self._box = Box(self._actions.low, self._actions.high, norm)
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
@@ -142,7 +155,7 @@ class Guard(Keeping):
         with self._turn:
             self._ops = self.certificate.online_ops
             self._state: Any = self.certificate.start(self._ops, 0.0)
-            validate.parts("a certificate's state", self._state, _STATE_PARTS, "a NamedTuple with these")
+            validate.parts("a certificate's state", self._state, STATE_PARTS, "a NamedTuple with these")
             self._taken: Any = None
             self._epsilon = self.resolution
             self._decided: Action = None
@@ -244,21 +257,16 @@ class Guard(Keeping):
         if choice is None:
             # What was taken is of no use after a breach, but the round is open.
             choice = Choice(prior, 0.0, 0.0, math.nan, 0.0, (), True)
+        if self._actuator.rounds:
+            choice = self._actuator.played(choice, prior, self.norm)
         action, deviation, radius, margin, backup, taken, _, overridden = choice
-        reason = self._actions.reason(action, wish, bool(self._state.breached), overridden)
+        asked = self._actuator.playable(wish) if self._actuator.rounds and wish is not None else wish
+        reason = self._actions.reason(action, asked, bool(self._state.breached), overridden)
         self._watch.plays(observation, action)
         decision = Decision(
-            self.round,
-            self._actions.given(action),
-            self._actions.given(prior),
-            proposal,
-            deviation,
-            radius,
-            margin,
-            not equal(action, wish),
-            reason,
-            self.certificate.backup_names[int(backup)],
-        )
+            self.round, self._actions.given(action), self._actions.given(prior), proposal, deviation, radius, margin,
+            not equal(action, wish), reason, self.certificate.backup_names[int(backup)],
+        )  # fmt: skip
         self.counts[reason] += 1
         self._taken, self._decided = taken, action
         return decision
@@ -300,18 +308,17 @@ class Guard(Keeping):
     ) -> None:
         """Close the round with what came of it.
 
-        Actuators round and operators intervene: the account is kept with what was `applied`. If that is safe, nothing
-        else changes. If not, it is no breach of an assumption but an *override*, kept in `overrides`: the prior is
-        played until what is played is known to be safe again, and the promise of the rounds until then is the
-        operator's (`rounds_under_override`). After that it holds again in every round, with the override's costs in it.
+        Actuators round and operators intervene: the account is kept with what was `applied`. If that was not safe, it
+        is no breach but an *override*, kept in `overrides`: the prior is played until what is played is known to be
+        safe again. The promise of the rounds until then is the operator's (`rounds_under_override`); after that it
+        holds again in every round, with the override's costs in it.
 
         A cost that is not a finite number of at least the contract's floor, or that the certificate knows to be
-        impossible, is an assumption breach: it is reported as an `AssumptionBreach` warning and in `breach`, and the
-        episode goes on with the prior's actions.
+        impossible, is an assumption breach: an `AssumptionBreach` warning and `breach` say so, and the prior plays on.
 
         Args:
-            cost: The round's cost; None if it is not known. The round then counts as what it could be at worst, which
-                costs freedom, never the promise, until `report` gives its cost. A monitor is not shown such a round.
+            cost: The round's cost; None if it is not known. The round then counts as what it could be at worst, until
+                `report` gives its cost. A monitor is not shown such a round.
             revealed: For a certificate with `revealed_names`, the round's disturbances by name, such as
                 `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
             applied: What was really played; None if it was what was decided. Outside of `low` and `high`, which are all
@@ -335,6 +342,9 @@ class Guard(Keeping):
                 known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
                 self._epsilon = max(self._epsilon, coarsest(revealed))
             played = self._applied(applied, override)
+            told = self._decided if played is None and override is not None else played
+            if played is None and self._actuator.exact:
+                played = self._decided  # rounded, so not what the certificate chose
             outcome = Outcome(
                 math.nan,
                 applied=played,
@@ -344,11 +354,7 @@ class Guard(Keeping):
                 epsilon=self._epsilon,
                 box=None if played is None else self._box,
             )
-            if cost is None:
-                self._wait(outcome)
-            else:
-                self._pay(cost, outcome)
-            told = self._decided if played is None and override is not None else played
+            self._wait(outcome) if cost is None else self._pay(cost, outcome)
             self._overrides.close(self.round - 1, override, told, getattr(self._state, "overridden", False))
 
     def _applied(self, applied: object, override: str | None) -> Action:

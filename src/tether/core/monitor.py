@@ -25,6 +25,10 @@ EntryRange = tuple[Any, float, float, float]
 """(key, low, high, scale) of the entry `observation[key]`."""
 
 
+MONITOR_METHODS = ("start", "arrived", "paid")
+"""What a guard needs of a `Monitor`."""
+
+
 class Contradiction(NamedTuple):
     """What was seen and cannot be, by what is claimed."""
 

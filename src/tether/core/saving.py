@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tether.core import convert, saved, validate
 from tether.core.actions import bound_from_json, bound_to_json
 from tether.core.certificate import Action, Certificate, Observation
@@ -25,11 +27,12 @@ def describe(guard: Guard) -> dict[str, Any]:
     actions, watch = guard._actions, guard._watch
     return {
         "version": STATE_VERSION,
-        "certificate": guard.certificate.to_dict(),
+        "certificate": guard.given_certificate.to_dict(),
         "low": bound_to_json(actions.low),
         "high": bound_to_json(actions.high),
         "norm": guard.norm,
         "resolution": guard.resolution,
+        "actuator": [None if each is None else np.asarray(each).tolist() for each in guard._actuator.given],
         "epsilon": guard._epsilon,
         "shape": actions.shape,
         "state": numbers,
@@ -76,6 +79,7 @@ def made(
             given["norm"],
             monitor,
             resolution=given["resolution"],
+            **dict(zip(("tolerance", "quantum", "levels"), given["actuator"], strict=True)),
             most_pending=given["pending"]["most"],
         )
         _restore(guard, given)

@@ -57,9 +57,9 @@ def campaign(
     found: list[Finding] = []
     done = 0
     with contextlib.nullcontext() if sabotage is None else SABOTAGES[sabotage]():
-        while done < crashes:
+        while not found or (done < crashes and crashes > 1):
             found.append(World(seed + len(found)).run())
-            done += found[-1].crashes or 1
+            done += found[-1].crashes
             report(done)
     return judge(found)
 

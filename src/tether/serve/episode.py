@@ -64,6 +64,8 @@ class Episode:
         memory: What was answered.
         waiting: The rounds in the gap, by round.
         decided: What the guard has decided for the round that is open; None if none is.
+        asked: What it was asked then.
+        backup: What is to be played from the next round on.
         rounds: The last rounds, to be looked at.
         cost: Sum of the costs in the account.
     """
@@ -75,6 +77,7 @@ class Episode:
         self.waiting: dict[int, Waiting] = {}
         self.rounds: deque[dict[str, Any]] = deque(maxlen=SHOWN)
         self.decided: Any = None
+        self.asked: Asked | None = None
         self.backup = "prior"
         self.cost = 0.0
 
@@ -224,7 +227,7 @@ class Episode:
     def _ask_guard(self, asked: Asked, proposal: Any) -> Decision:
         cast(Said, self.guard.prior).action = asked.prior
         decision = self.guard.act(asked.observation, proposal)
-        self.decided, self.backup = _plain(decision.action), decision.backup
+        self.decided, self.asked, self.backup = _plain(decision.action), asked, decision.backup
         return decision
 
     def _answer(self, number: int, decision: Decision, reason: str, intervened: bool) -> Answer:
@@ -296,17 +299,26 @@ class Episode:
 
     def _close(self, came: Came) -> None:
         options: dict[str, Any] = {}
-        if came.applied is not None and not (_same(self.decided, came.applied) and came.override is None):
+        as_decided = came.applied is None or (came.override is None and _same(self.decided, came.applied))
+        if not (as_decided or self._backup_played(came)):
             options = {"applied": self._usable(came.applied), "override": came.override}
         number = self.guard.round
         self.guard.observe(
             came.cost, came.revealed, next_observation=came.next_observation, reward=came.reward, **options
         )
-        self.decided = None
+        self.decided = self.asked = None
+        self.backup = self.guard.carried_backup
         if came.cost is not None:
             self._paid(number, came.cost)
         if came.applied is not None:
             self._note(number, "applied", _plain(came.applied))
+
+    def _backup_played(self, came: Came) -> bool:
+        """Whether the client played the backup of before, which is safe; then that is what was decided."""
+        if self.asked is None or came.override is not None:
+            return False
+        prior = self._usable(self.asked.prior)
+        return self.guard.backup_played(self.asked.observation, prior, came.applied)
 
     def _paid(self, number: int, cost: Any) -> None:
         paid = _finite(convert.as_number(cost))
@@ -355,6 +367,7 @@ class Episode:
             ],
             "rounds": list(self.rounds),
             "decided": self.decided,
+            "asked": None if self.asked is None else list(self.asked),
             "backup": self.backup,
             "cost": self.cost,
         }
@@ -369,6 +382,7 @@ class Episode:
         for number, asked, came in saved["waiting"]:
             episode.waiting[number] = Waiting(Asked(*asked), None if came is None else Came(*came))
         episode.rounds.extend(saved["rounds"])
+        episode.asked = None if saved["asked"] is None else Asked(*saved["asked"])
         episode.decided, episode.backup, episode.cost = saved["decided"], saved["backup"], saved["cost"]
         return episode
 

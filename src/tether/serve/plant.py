@@ -9,12 +9,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from tether.core import validate
+from tether.core import convert, validate
 from tether.core.actions import Actions, bound_from_json, bound_to_json
 from tether.core.certificate import Action, Certificate, Observation
 from tether.core.guard import Guard
 from tether.core.monitor import Monitor
-from tether.core.ops import FLOAT32
+from tether.core.ops import FLOAT32, NUMPY, quietly
 from tether.core.projection import Norm
 from tether.core.saved import certificate_from_dict
 
@@ -39,6 +39,36 @@ class ServedGuard(Guard):
     def action_shape(self) -> tuple[int, ...] | None:
         """The shape of an action; None before the prior's first one."""
         return self._actions.shape
+
+    def backup_played(self, observation: Observation, prior: Action, applied: Action) -> bool:
+        """Put the carried backup's action in the place of what was decided in the open round, if that was applied.
+
+        A client that got no answer plays the backup of the answer before. That is safe because of what is carried, and
+        `observe(applied=...)` alone could not tell: it asks whether an action would be safe if nothing were.
+        """
+        certificate: Any = self.certificate
+        if not hasattr(certificate, "weigh"):
+            return False  # the backup's action is safe as any other is
+        with self._turn.lock:
+            ops = self._ops if isinstance(prior, float) else NUMPY
+            try:
+                with quietly(ops):
+                    opened = certificate.open(self._state, observation, self._ops, self._epsilon)
+                    backup = certificate.backup_action(opened, prior, self._box, ops)
+                    _, taken = certificate.weigh(opened, prior, backup, self._box, ops)
+                played = self._actions.near(self._actions.usable(applied), backup, self._epsilon)
+            except Exception:  # then nothing is known of the backup
+                return False
+            if not played or self._state.breached or taken.breached:
+                return False
+            self._taken, self._decided = convert.plain_tuple(taken), self._actions.usable(backup)
+            self._watch.plays(observation, backup)
+            return True
+
+    @property
+    def carried_backup(self) -> str:
+        """What keeps the promise from the next round on, after a round that was closed."""
+        return self.certificate.backup_names[int(getattr(self._state, "backup", 0.0))]
 
     def _warn(self, message: str) -> None:
         pass

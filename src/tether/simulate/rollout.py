@@ -16,6 +16,7 @@ from tether.core.ops import jax_ops
 from tether.core.projection import length
 from tether.core.run import Run
 from tether.data.episodes import Episodes
+from tether.simulate.late import Late, close, state_of, waiting
 from tether.simulate.trees import as_tree
 from tether.systems.base import Env
 
@@ -35,6 +36,8 @@ def rollout(
     seed: int = 0,
     precision: Precision = "float64",
     record: Record = "all",
+    delay: int = 0,
+    missing: float = 0.0,
 ) -> Run:
     """Play every episode with `policy`, through the guard if there is a certificate.
 
@@ -52,6 +55,8 @@ def rollout(
         seed: Seed of the keys that the policy gets, a different one each round of each episode.
         precision: Floating-point type of the computation. Audits that claim the promise use float64.
         record: `"all"` fields of the `Run`, or `"outcomes"`: rewards and costs only, for very large batches.
+        delay: The guard learns a round's cost only when so many more rounds are over.
+        missing: The share of the rounds, drawn by `seed`, whose cost the guard never learns.
 
     Example:
         >>> import tether
@@ -78,13 +83,29 @@ def rollout(
             lambda leaf: jnp.asarray(leaf, dtype=precision) if eqx.is_inexact_array_like(leaf) else leaf,
             as_tree(certificate),
         )
-        played = play(env, policy, drawn, numbers, jnp.asarray(seed, dtype=jnp.uint32), record)
+        played = play(
+            env,
+            policy,
+            drawn,
+            numbers,
+            jnp.asarray(seed, dtype=jnp.uint32),
+            record,
+            _late(certificate, delay, missing),
+        )
         recorded = {name: np.swapaxes(np.asarray(values), 0, 1) for name, values in played.items()}
     breached = recorded.pop("breached", None)
     if breached is not None:
-        # A breach lasts until the end, so that the rounds without one are those before it.
-        recorded["uncertified_from"] = 1 + np.sum(~breached, axis=1)
+        recorded["uncertified_from"] = _uncertified_from(breached, delay)
     return Run(**recorded)
+
+
+def _uncertified_from(breached: Any, delay: int) -> Any:
+    """[N] of flags [N, H]: a breach lasts until the end, so that the rounds without one are those before it.
+
+    If costs are late, it may be one of the round whose cost came in that round.
+    """
+    held = np.sum(~breached, axis=1)
+    return np.maximum(1 + held - np.where(held < breached.shape[1], delay, 0), 1)
 
 
 def _check_player(policy: Policy, certificate: Certificate | None, horizon: int) -> None:
@@ -100,19 +121,43 @@ def _check_player(policy: Policy, certificate: Certificate | None, horizon: int)
         raise ValueError("this policy reads the guard's memory; play it with a certificate")
 
 
+def _late(certificate: Any, delay: int, missing: float) -> Late | None:
+    """How costs come; None if in time."""
+    validate.count("delay", delay, minimum=0)
+    if validate.number("missing", missing, minimum=0.0) > 1.0:
+        raise ValueError(f"missing is a share of the rounds, at most 1, got {missing!r}")
+    if delay == 0 and missing == 0.0:
+        return None
+    if not hasattr(certificate, "defer"):
+        raise ValueError(
+            f"delay and missing are about what a guard learns, and need a certificate that can wait for costs; got "
+            f"{type(certificate).__name__}"
+        )
+    return Late(delay, jnp.asarray(missing))
+
+
 @eqx.filter_jit
 def play(
-    env: Env, policy: Policy, drawn: Any, certificate: Certificate | None, seed: Any, record: str
+    env: Env,
+    policy: Policy,
+    drawn: Any,
+    certificate: Certificate | None,
+    seed: Any,
+    record: str,
+    late: Late | None = None,
 ) -> dict[str, Any]:
     """Play the episodes `drawn`, [H, N]; what is recorded is [H, N, ...], with `"transitions"` the states too."""
     count = jax.tree.leaves(drawn)[0].shape[1]
     keys = jax.random.split(jax.random.key(seed), count)
     keys_of_round: Any = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    play_round: Any = jax.vmap(lambda carry, now, key: _round(env, policy, certificate, carry, now, key))
+    play_round: Any = jax.vmap(
+        lambda carry, now, key, index: _round(env, policy, certificate, carry, now, key, late, index),
+        in_axes=(0, 0, 0, None),
+    )
 
     def rounds(carry: Any, drawn_now: Any) -> tuple[Any, Any]:
         index, inner = carry
-        inner, seen = play_round(inner, drawn_now, keys_of_round(keys, index))
+        inner, seen = play_round(inner, drawn_now, keys_of_round(keys, index), index)
         kept = {
             "outcomes": _OUTCOMES,
             "transitions": _TRANSITIONS,
@@ -126,20 +171,30 @@ def play(
         lambda number: jnp.tile(jnp.asarray(number, zero.dtype), (count, *[1] * np.ndim(number))),
         env.initial(),
     )
+    if late is not None:
+        first = jax.tree.map(lambda values: values[0], drawn)
+        memory = jax.vmap(lambda *given: waiting(env, certificate, late, *given))(memory, state, first)
     seen: dict[str, Any]
     _, seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
     return seen
 
 
 def _round(
-    env: Env, policy: Policy, certificate: Certificate | None, carry: Any, drawn: Any, key: Any
+    env: Env,
+    policy: Policy,
+    certificate: Certificate | None,
+    carry: Any,
+    drawn: Any,
+    key: Any,
+    late: Late | None,
+    index: Any,
 ) -> tuple[Any, dict[str, Any]]:
-    """One round of one episode."""
+    """One round of one episode; `index` is its number, counted from 0."""
     state, memory = carry
     ops, box = jax_ops(), Box(env.low, env.high, env.norm)
     observation = env.observation(state, drawn)
     seen_by_policy = observation
-    opened = None if certificate is None else certificate.open(memory, observation, ops)
+    opened = None if certificate is None else certificate.open(state_of(memory), observation, ops)
     if certificate is not None and getattr(policy, "uses_memory", False):
         seen_by_policy = jnp.concat([observation, jnp.stack(certificate.features(opened, ops))])
     prior = _shaped(env, env.prior(observation), observation.dtype)
@@ -163,7 +218,7 @@ def _round(
     if certificate is not None:
         revealed = {name: drawn[name] for name in certificate.revealed_names} or None
         outcome = Outcome(cost, revealed=revealed, reward=reward)
-        memory = certificate.update(memory, choice.taken, outcome, ops)
+        memory = close(certificate, memory, choice.taken, outcome, late, index, key)
     seen = {
         "rewards": reward,
         "costs": cost,
@@ -178,7 +233,7 @@ def _round(
         "next_states": state,
     }
     if certificate is not None:
-        seen["breached"] = memory.breached
+        seen["breached"] = state_of(memory).breached
     return (state, memory), seen
 
 

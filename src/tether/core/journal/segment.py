@@ -108,7 +108,7 @@ def _frame_at(data: bytes, place: int, mark: bytes) -> _Frame | None:
     _, length, number, known = _FRAME.unpack(head)
     payload = data[begin : begin + length]
     (checksum,) = _CHECKSUM.unpack_from(data, place + _FRAME.size)
-    if len(payload) < length or _checksum(head, payload) != checksum:
+    if _checksum(head, payload) != checksum:
         return None
     return _Frame(number, known, payload.decode(), begin + length)
 
@@ -116,15 +116,12 @@ def _frame_at(data: bytes, place: int, mark: bytes) -> _Frame | None:
 def _require_torn(name: str, data: bytes, place: int, expected: int) -> None:
     """A good frame may follow a bad one only if the bad one is a hole, and was not known to be on the disk."""
     behind = data.find(_RECORD, place)
-    hole = None
     while behind >= 0:
         found = _frame_at(data, behind, _RECORD)
-        if found is not None:
-            hole = _HOLE in data[place:behind] if hole is None else hole
-            if not hole or found.known >= expected:
-                raise JournalDamaged(
-                    f"{name} is damaged at byte {place}: record {expected} is not what was written (record "
-                    f"{found.number} follows at byte {behind}). Nothing was changed. Restore the folder from a copy, "
-                    "or move it away and let the prior play the open episodes to their end"
-                )
+        if found is not None and (found.known >= expected or _HOLE not in data[place:behind]):
+            raise JournalDamaged(
+                f"{name} is damaged at byte {place}: record {expected} is not what was written (record {found.number} "
+                f"follows at byte {behind}). Nothing was changed. Restore the folder from a copy, or move it away and "
+                "let the prior play the open episodes to their end"
+            )
         behind = data.find(_RECORD, behind + 1)

@@ -21,7 +21,7 @@ def _tagged(value: Any) -> Any:
         value = value.detach().cpu().numpy()
     elif hasattr(value, "__array__"):
         value = np.asarray(value)
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS:
+    if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
         return {_TAG: value.dtype.str, "shape": list(value.shape), "values": value.ravel().tolist()}
     raise TypeError(
         f"{type(value).__name__} cannot be written down; numbers, text, lists, mappings and arrays can"
