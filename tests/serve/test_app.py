@@ -212,9 +212,11 @@ def test_without_tokens_only_this_machine_may_call_it_and_by_its_own_name(tmp_pa
 
 def test_a_service_that_cannot_write_is_not_ready_and_says_so(stack, monkeypatch):
     assert ask(stack, "GET", "/readyz", token=None)[:2] == (200, {"ready": True})
-    failed = {"plants": {}, "journal": {"failure": "no space left", "lag": 0.0}}
-    monkeypatch.setattr(stack.service, "status", lambda: failed)
-    assert ask(stack, "GET", "/readyz", token=None)[:2] == (503, {"ready": False})
+    journal = {"failure": None, "lag": 0.0}
+    for wrong in ({"journal": journal | {"failure": "no space left"}}, {"stopped": "done in part"}):
+        failed = {"plants": {}, "journal": journal, "stopped": None} | wrong
+        monkeypatch.setattr(stack.service, "status", lambda failed=failed: failed)
+        assert ask(stack, "GET", "/readyz", token=None)[:2] == (503, {"ready": False})
 
     def full(*_):
         raise replies.Unavailable("no space left")

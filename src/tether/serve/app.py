@@ -100,8 +100,9 @@ class Application:
 
     def ready(self) -> bool:
         """Whether the service can decide."""
-        journal = self.service.status()["journal"]
-        return journal is None or journal["failure"] is None
+        status = self.service.status()
+        journal = status["journal"]
+        return status["stopped"] is None and (journal is None or journal["failure"] is None)
 
     # The endpoints, by the name of their call.
 

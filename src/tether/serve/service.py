@@ -234,9 +234,10 @@ class Service:
             plants = self._book.status()
             journal = self._journal
             if journal is None:
-                return {"plants": plants, "journal": None}
+                return {"plants": plants, "journal": None, "stopped": self._stopped}
             return {
                 "plants": plants,
+                "stopped": self._stopped,
                 "journal": {
                     "path": journal.path,
                     "durability": journal.durability,
