@@ -162,7 +162,7 @@ function inside(place, plant, episode) {
   ];
   parts.push(make("dl", { class: "numbers" }, ...facts.map(([name, value]) =>
     make("div", { "data-fact": name }, make("dt", {}, name), make("dd", {}, typeof value === "string" ? value : number(value))))));
-  if (episode && episode.rounds.length) parts.push(make("div", { class: "charts" }, costs(episode), sets(episode)));
+  if (episode && episode.rounds.length) parts.push(make("div", { class: "charts" }, costs(episode, plant.contract.horizon), sets(episode, plant.contract.horizon)));
   if (me.role === "operator") parts.push(make("div", { class: "row actions" }, ...buttons(plant, episode)));
   const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.do : null;
   const held = focused && place.contains(document.activeElement);
@@ -189,8 +189,9 @@ function button(kind, name, text, click) {
 
 // Charts. Rounds from left to right; the last ones only.
 const WIDTH = 520, HEIGHT = 190, LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 24;
-function frame(rounds, low, high, label) {
-  const first = rounds[0].round, last = Math.max(rounds[rounds.length - 1].round, first + 7);
+const SHOWN = 48;               // as many rounds as the service keeps to be looked at
+function frame(rounds, horizon, low, high, label) {
+  const first = rounds[0].round, last = Math.max(rounds[rounds.length - 1].round, Math.min(horizon, first + SHOWN - 1));
   const step = (WIDTH - LEFT - RIGHT) / (last - first + 1);
   const x = round => LEFT + (round - first + .5) * step;
   const y = value => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low || 1));
@@ -210,12 +211,12 @@ function ticks(low, high) {
   return list;
 }
 const path = points => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
-function costs(episode) {
+function costs(episode, horizon) {
   const rounds = episode.rounds, known = rounds.filter(each => each.cost !== null);
   const bounds = known.filter(each => each.bound !== null);
   const high = Math.max(1e-9, ...known.map(each => each.cost), ...bounds.map(each => each.bound));
   const low = Math.min(0, ...known.map(each => each.cost));
-  const { svg, x, y } = frame(rounds, low, high * 1.04, "Cost so far, and the least that the bound can be, round by round");
+  const { svg, x, y } = frame(rounds, horizon, low, high * 1.04, "Cost so far, and the least that the bound can be, round by round");
   const line = (list, value, color, dash) => list.length && svg.append(
     make("path", { d: path(list.map(each => [x(each.round), y(value(each))])), fill: "none", stroke: color, "stroke-width": 2.2, "stroke-dasharray": dash, "stroke-linejoin": "round" }));
   line(bounds, each => each.bound, "var(--bound)", "6 4");
@@ -226,12 +227,12 @@ function costs(episode) {
     make("span", { class: "key", style: "--mark: var(--accent)" }, "cost so far"),
     make("span", { class: "key", style: "--mark: var(--bound)" }, "what the bound is at least")));
 }
-function sets(episode) {
+function sets(episode, horizon) {
   const rounds = episode.rounds, signed = rounds.some(each => each.moved < 0 || each.wished < 0);
   const most = Math.max(0, ...rounds.map(each => Math.max(each.radius, Math.abs(each.moved))));
   const wished = Math.max(0, ...rounds.map(each => Math.abs(each.wished || 0)));
   const shown = 1.1 * Math.max(most, most > 0 ? Math.min(wished, 2 * most) : wished) || 1;   // a proposal farther away stands at the edge
-  const { svg, x, y, step } = frame(rounds, signed ? -shown : 0, shown, "Safe set, proposal and decision, as distance from the prior’s action");
+  const { svg, x, y, step } = frame(rounds, horizon, signed ? -shown : 0, shown, "Safe set, proposal and decision, as distance from the prior’s action");
   for (const each of rounds) {
     const about = `round ${each.round}: ${each.reason}; moved ${number(each.moved)} of ${number(each.radius)}, wished ${number(each.wished)}`;
     const wide = Math.max(2, step * .7), end = (Math.sign(each.wished || each.moved) || 1) * each.radius;
