@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import uvicorn
@@ -32,6 +34,12 @@ def prior(temperature):
 
 def plants(**options):
     return {"boiler": Plant(certificate(), prior, low=-10.0, high=10.0, **options)}
+
+
+def awaited(work):
+    """The result of a coroutine; in a thread, since Playwright leaves a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 class Stack:

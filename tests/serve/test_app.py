@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serving import PATH, Stack, certificate, plants
+from serving import PATH, Stack, awaited, certificate, plants
 from tether.bench import fuzzing
 from tether.serve import replies
 from tether.serve.app import STATUS, Application
@@ -27,7 +28,7 @@ def stack(tmp_path):
 
 
 def ask(stack, *arguments, **options):
-    return asyncio.run(stack.ask(*arguments, **options))
+    return awaited(stack.ask(*arguments, **options))
 
 
 def test_a_round_over_http_is_the_round_of_the_service(stack):
@@ -250,7 +251,7 @@ def test_where_answers_wait_for_a_disk_they_wait_in_threads(tmp_path):
         resets = [stack.ask("POST", f"{PATH}{i}/reset", {}) for i in range(8)]
         return [status for status, _, _ in await asyncio.gather(*resets)]
 
-    assert asyncio.run(several()) == [200] * 8
+    assert awaited(several()) == [200] * 8
     stack.service.close()
 
 
@@ -305,8 +306,13 @@ def test_the_page_may_run_its_own_script_only(stack):
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
+def fuzzed(requests, seed):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(fuzzing.fuzz, requests, seed).result()
+
+
 def test_nonsense_gets_no_5xx_and_changes_nothing():
-    found = fuzzing.fuzz(2500, seed=0)
+    found = fuzzed(2500, seed=0)
     assert found.problems == []
     assert {name.split()[0] for name in found.statuses} == {end.call for end in ENDPOINTS}
     assert found.changed > 300
@@ -323,13 +329,13 @@ def test_the_fuzzer_notices_a_refusal_that_changes_something_an_error_and_anothe
         return answer
 
     monkeypatch.setattr(Service, "act", careless)
-    assert any("changed something although" in each for each in fuzzing.fuzz(600, seed=1).problems)
+    assert any("changed something although" in each for each in fuzzed(600, seed=1).problems)
 
     def broken(self, plant, episode, *others):
         raise ZeroDivisionError
 
     monkeypatch.setattr(Service, "act", broken)
-    assert any("answered 500" in each for each in fuzzing.fuzz(100, seed=1).problems)
+    assert any("answered 500" in each for each in fuzzed(100, seed=1).problems)
     calls = iter(range(10**6))
     monkeypatch.setattr(Service, "act", lambda self, *a: act(self, *a)._replace(margin=float(next(calls))))
-    assert any("otherwise the second time" in each for each in fuzzing.fuzz(600, seed=1).problems)
+    assert any("otherwise the second time" in each for each in fuzzed(600, seed=1).problems)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import Stack
+from serving import Stack, awaited
 from tether.cli.app import app
 from tether.serve import config
 
@@ -30,8 +29,8 @@ def metrics(tmp_path_factory):
     stack = Stack(tmp_path_factory.mktemp("metrics"))
     stack.service.reset("boiler", "e")
     stack.service.act("boiler", "e", 1, 18.0, 9.0)
-    asyncio.run(stack.ask("GET", "/v1/status"))
-    text = asyncio.run(stack.ask("GET", "/metrics"))[1]
+    awaited(stack.ask("GET", "/v1/status"))
+    text = awaited(stack.ask("GET", "/metrics"))[1]
     return set(re.findall(r"^(\w+)[{ ]", text, re.MULTILINE))
 
 

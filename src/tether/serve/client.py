@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
@@ -178,12 +179,11 @@ class Client:
     """
 
     def __init__(self, url: str, plant: str, token: str | None = None, **options: Any) -> None:
+        self._client = AsyncClient(url, plant, token, **options)
+        # A loop and a thread of its own, so that it works where a loop runs already, as in a notebook.
         self._runner = asyncio.new_event_loop()
-        try:
-            self._client = AsyncClient(url, plant, token, **options)
-        except BaseException:
-            self._runner.close()
-            raise
+        self._thread = threading.Thread(target=self._runner.run_forever, name="tether-client", daemon=True)
+        self._thread.start()
 
     @property
     def episode(self) -> str:
@@ -212,7 +212,8 @@ class Client:
         Raises:
             NoBackup: There was no answer, and no policy to play instead.
         """
-        return self._run(self._client.act(observation, proposal))
+        self._client._loop.ask(observation, proposal)  # the prior is called here, in the thread of the caller
+        return self._client._loop.play(self._run(self._client._send(wanted=True)))
 
     def observe(self, cost: Any, **outcome: Any) -> None:
         """Say what came of the round; what cannot be sent now is sent with the next call.
@@ -241,6 +242,8 @@ class Client:
         """Close the connection; the episode stays as it is."""
         if not self._runner.is_closed():
             self._run(self._client.aclose())
+            self._runner.call_soon_threadsafe(self._runner.stop)
+            self._thread.join()
             self._runner.close()
 
     def __enter__(self) -> Client:
@@ -250,4 +253,4 @@ class Client:
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run_until_complete(work)
+        return asyncio.run_coroutine_threadsafe(work, self._runner).result()
