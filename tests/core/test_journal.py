@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,20 @@ import pytest
 from tether.core.journal.journal import Journal, JournalFailed, JournalInUse, segments
 from tether.core.journal.segment import JournalDamaged
 from tether.serve.fake_disk import Crash, FakeDisk
+
+
+@pytest.fixture(autouse=True)
+def watchdog():
+    """A journal that waits for what never comes must fail, not hang."""
+
+    def bark(*_):
+        raise TimeoutError("the journal waits for ever")
+
+    before = signal.signal(signal.SIGALRM, bark)
+    signal.setitimer(signal.ITIMER_REAL, 4.0)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def opened(disk, durability="power", **options):
@@ -209,6 +224,17 @@ def test_a_record_that_was_not_written_whole_is_not_found(disk):
     assert opened(disk).recovered == ("start", ["record 0"], 1, None)
 
 
+def test_a_record_that_could_not_be_written_before_it_was_closed_is_not_forgotten(disk):
+    journal = begun(disk, 1)
+    disk.space = 10
+    with pytest.raises(JournalFailed):
+        journal.append("lost")
+    journal.close()
+    disk.space = None
+    with pytest.raises(JournalFailed, match="is closed, and record 2 is not written"):
+        journal.flush()
+
+
 def failing(file, name):
     def fail(*_):
         raise OSError(errno.EIO, "broken")
@@ -314,7 +340,7 @@ def test_those_who_wait_for_a_group_are_woken_together(tmp_path):
         for i in range(3):
             journal.wait(journal.append(f"{name} {i}"))
 
-    threads = [threading.Thread(target=one, args=(name,)) for name in range(8)]
+    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in range(8)]
     for each in threads:
         each.start()
     for each in threads:

@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 def with_prior(request: Request, said: list[Any]) -> Request:
     """A request with what the prior has said, [] if it was sent along."""
-    return request._replace(content=[*request.content[:2], *said]) if said else request
+    return Request(*request[:4], [*request.content[:2], *said]) if said else request
 
 
 def written(request: Request, sent: str, said: list[Any], now: float, reply: Reply) -> str:

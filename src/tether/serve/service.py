@@ -283,7 +283,7 @@ class Service:
         """The reply, and the number of the record that must be durable before it is given."""
         sent = request.sent()
         content = digest(sent)
-        asked = request._replace(content=text.loads(sent))
+        asked = Request(*request[:4], text.loads(sent))
         new = self._book.repeated(asked, content) is None
         said = self._said(asked) if new and asked.kind == "act" else []
         with self._lock:

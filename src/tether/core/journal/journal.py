@@ -209,16 +209,20 @@ class Journal:
         Raises:
             JournalFailed: It still cannot be.
         """
+        self._require_working()
+        if not self._pending:
+            return
         with self._writing:
-            self._require_working()
-            if not self._pending or self._file is None:
-                return
-            data = b"".join(self._pending)
+            file, data = self._file, b"".join(self._pending)
+            if file is None:
+                raise JournalFailed(
+                    f"the journal {self.path} is closed, and record {self.last} is not written"
+                )
             try:
-                _write_all(self._file, data)
+                _write_all(file, data)
             except OSError as error:
                 try:
-                    self._file.truncate(self._size)
+                    file.truncate(self._size)
                 except OSError as worse:
                     raise self._fail(f"a record was not written whole, and cannot be cut: {worse}") from error
                 raise JournalFailed(f"record {self.last} of {self.path} is not written: {error}") from error
