@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -308,7 +309,7 @@ def _measured(what: str, values: list[float], unit: str, target: str = "", least
 
 
 def bench_memory(
-    seed: int, decisions: int, durability: str, report: Callable[[int, int], None]
+    seed: int, decisions: int, durability: str, report: Callable[[int, int], None], minutes: float = math.inf
 ) -> Iterator[Measurement]:
     """What the service holds from a tenth of so many decisions to the last of them.
 
@@ -317,14 +318,15 @@ def bench_memory(
         decisions: How many; in batches, on one connection.
         durability: Of the journal.
         report: Called with how many are done, of how many.
+        minutes: After which it ends with as many as there are by then.
     """
     plan = Plan(registry.find(registry.names()[0]), seed)
     held: list[float] = []
 
-    async def many(server: Server) -> None:
+    async def many(server: Server) -> int:
         connection = await Connection.to(server.port)
-        rounds, done, number = AT_ONCE // 2, 0, 0
-        while done < decisions:
+        rounds, done, number, began = AT_ONCE // 2, 0, 0, time.monotonic()
+        while done < decisions and time.monotonic() - began < 60.0 * minutes:
             number += 1
             calls: list[dict[str, Any]] = []
             for plant in ("p0", "p1"):
@@ -343,18 +345,19 @@ def bench_memory(
                 held.append(server.memory())
                 report(done, decisions)
         await connection.close()
+        return done
 
     with tempfile.TemporaryDirectory() as place, service(Path(place), 2, durability, "lipschitz") as server:
         before, start = server.processor(), time.perf_counter()
-        _runner()(many(server))
+        done = _runner()(many(server))
         seconds, busy = time.perf_counter() - start, server.processor() - before
     early, late = held[: max(1, len(held) // 10)], held[len(held) // 10 :]
-    what = f"memory of the service over {decisions:,} decisions"
+    what = f"memory of the service over {done:,} decisions"
     yield Measurement(what, float(np.median(held)), min(held), max(held), "MB")
     grown = max(late) / early[-1]
     yield Measurement(
         f"{what}: largest / after a tenth", grown, grown, grown, "times", f"<= {FLAT}", grown <= FLAT
     )
-    yield _measured("decisions a second, in batches", [decisions / seconds], "1/s")
+    yield _measured("decisions a second, in batches", [done / seconds], "1/s")
     if busy > 0.0:
-        yield _measured("decisions a second of its processor, in batches", [decisions / busy], "1/s")
+        yield _measured("decisions a second of its processor, in batches", [done / busy], "1/s")

@@ -25,6 +25,12 @@ class ServeOptions:
     memory: Annotated[
         int, typer.Option(help="Decisions over which the memory is watched; 0 leaves it out.", min=0)
     ] = 100_000
+    minutes: Annotated[
+        float, typer.Option(help="The memory is watched for no longer than that.", min=0.1)
+    ] = 60.0
+    latency: Annotated[bool, typer.Option(help="Measure latency and rate; without it, the memory only.")] = (
+        True
+    )
     durability: Durability = "process"
     kind: Annotated[str, typer.Option(help="Certificate: lipschitz or structured.")] = "lipschitz"
 
@@ -43,14 +49,17 @@ def serve(options: ServeOptions) -> None:
     folder = output.prepare_folder(options.out)
     taken = []
     with shell.counting("measuring") as report:
-        for each in serving.bench_serve(
-            options.seed, options.repetitions, options.decisions, options.durability, options.kind
-        ):
-            taken.append(each)
-            report(len(taken))
+        if options.latency:
+            for each in serving.bench_serve(
+                options.seed, options.repetitions, options.decisions, options.durability, options.kind
+            ):
+                taken.append(each)
+                report(len(taken))
         if options.memory:
             report(0, options.memory, "memory")
-            taken += serving.bench_memory(options.seed, options.memory, options.durability, report)
+            taken += serving.bench_memory(
+                options.seed, options.memory, options.durability, report, options.minutes
+            )
     shell.console.print(speed.table("tether bench serve", taken))
     shell.finish(folder, {"measurements": speed.as_json(taken)})
 
