@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import socket
@@ -88,6 +89,8 @@ def serve(
         ssl_keyfile=None if tls is None else str(tls.key),
     )
     settings.load()
+    gc.collect()
+    gc.freeze()  # what is there from the start is not looked through for garbage while somebody waits
     announce(f"{scheme}://{shown}:{listener.getsockname()[1]}")
     try:
         uvicorn.Server(settings).run(sockets=[listener])
