@@ -151,6 +151,15 @@ def test_what_cannot_be_written_is_refused_before_anything_changes():
     assert state(again(disk)) == state(guard)
 
 
+def test_a_guard_whose_journal_is_closed_decides_nothing(tmp_path):
+    guard = Guard(certificate(), prior, journal=tmp_path)
+    guard.journal.close()
+    before = state(guard)
+    with pytest.raises(JournalFailed, match="is closed"):
+        guard.act(18.0, 9.0)
+    assert state(guard) == before
+
+
 def test_a_call_out_of_order_is_not_written():
     disk = FakeDisk(random.Random(0))
     guard = made(disk)

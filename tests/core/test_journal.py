@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import random
 import signal
 import subprocess
@@ -12,8 +13,8 @@ import threading
 import pytest
 
 from tether.core.journal.journal import Journal, JournalFailed, JournalInUse, segments
-from tether.core.journal.segment import JournalDamaged
-from tether.serve.fake_disk import Crash, FakeDisk
+from tether.core.journal.segment import JournalDamaged, parse
+from tether.serve.fake_disk import Crash, FakeDisk, FakeFile
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +25,7 @@ def watchdog():
         raise TimeoutError("the journal waits for ever")
 
     before = signal.signal(signal.SIGALRM, bark)
-    signal.setitimer(signal.ITIMER_REAL, 4.0)
+    signal.setitimer(signal.ITIMER_REAL, 20.0)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     signal.signal(signal.SIGALRM, before)
@@ -224,17 +225,6 @@ def test_a_record_that_was_not_written_whole_is_not_found(disk):
     assert opened(disk).recovered == ("start", ["record 0"], 1, None)
 
 
-def test_a_record_that_could_not_be_written_before_it_was_closed_is_not_forgotten(disk):
-    journal = begun(disk, 1)
-    disk.space = 10
-    with pytest.raises(JournalFailed):
-        journal.append("lost")
-    journal.close()
-    disk.space = None
-    with pytest.raises(JournalFailed, match="is closed, and record 2 is not written"):
-        journal.flush()
-
-
 def failing(file, name):
     def fail(*_):
         raise OSError(errno.EIO, "broken")
@@ -358,5 +348,169 @@ def test_who_waits_for_a_group_when_it_is_closed_is_not_told_that_all_is_well(tm
     journal.begin("start")
     journal.append("record")
     journal.close()
-    with pytest.raises(JournalFailed, match="was closed before record 5"):
+    with pytest.raises(JournalFailed, match="is closed"):
         journal.wait(5)
+
+
+# What it leaves behind, and what it does not do twice.
+
+
+def test_nothing_is_written_after_it_was_closed(disk):
+    journal = begun(disk, 1)
+    journal.close()
+    for late in (journal.flush, journal.sync, lambda: journal.begin("late")):
+        with pytest.raises(JournalFailed, match="the journal j is closed"):
+            late()
+    assert opened(disk).recovered.records == ["record 0"]
+
+
+def test_closing_it_writes_what_was_pending_and_makes_it_durable(disk):
+    journal = begun(disk, 1, "process")
+    disk.space = 5
+    with pytest.raises(JournalFailed):
+        journal.append("late")
+    assert journal.lag == 1
+    disk.space = None
+    journal.close()
+    disk.lose_power()
+    assert opened(disk).recovered.records == ["record 0", "late"]
+
+
+def test_closing_it_twice_does_not_take_the_folder_from_another(disk):
+    journal = begun(disk, 1)
+    journal.close()
+    other = opened(disk)
+    journal.close()
+    with pytest.raises(JournalInUse):
+        opened(disk)
+    other.close()
+
+
+def test_the_disk_is_asked_no_more_often_than_needed(disk):
+    journal = begun(disk, 0)
+    before = disk.syncs
+    first, second = journal.append("one"), journal.append("two")
+    assert journal.lag == 2
+    journal.wait(second)
+    journal.wait(first)
+    journal.sync()
+    assert (disk.syncs - before, journal.lag) == (1, 0)
+    relaxed = begun(FakeDisk(random.Random(0)), 0, "process")
+    before = relaxed._disk.syncs
+    relaxed.wait(relaxed.append("one"))
+    assert (relaxed._disk.syncs, relaxed.lag) == (before, 0)
+
+
+def test_files_are_closed_and_drafts_removed(disk):
+    journal = begun(disk, 1)
+    closed = []
+    for name in ("first", "second"):
+        journal._file.close = lambda name=name: closed.append(name)
+        if name == "first":
+            journal.begin("next")
+    assert (closed, journal.segments) == (["first"], 2)
+    real = disk.create
+
+    def watched(path):
+        file = real(path)
+        file.close = lambda: closed.append("draft")
+        return file
+
+    disk.create, disk.space = watched, 5
+    with pytest.raises(JournalFailed):
+        journal.begin("full")
+    assert closed == ["first", "draft"]
+    assert disk.names("j") == ["00000001.journal", "00000002.journal"]
+    journal.close()
+    assert closed == ["first", "draft", "second"]
+
+
+def test_it_goes_on_behind_the_newest_segment(disk):
+    journal = begun(disk, 1, keep=None)
+    journal.begin("two")
+    journal.close()
+    again = opened(disk)
+    assert again.recovered.snapshot == "two"
+    again.begin("three")
+    assert disk.names("j")[-1] == "00000003.journal"
+
+
+def test_what_is_left_of_an_old_segment_is_durable_and_whole(disk):
+    journal = begun(disk, 1, "process")
+    disk.space = 5
+    with pytest.raises(JournalFailed):
+        journal.append("kept back")
+    disk.space = None
+    journal.begin("two")
+    old, new = (parse(name, disk._names[f"j/{name}"].durable) for name in disk.names("j"))
+    assert (old.records, old.last, new.first) == (["record 0", "kept back"], 2, 2)
+
+
+def test_what_is_left_of_a_torn_segment_is_durable_and_its_file_closed(disk, monkeypatch):
+    begun(disk, 1)
+    disk.die()
+    node = disk._names["j/00000001.journal"]
+    node.content += b"torn"
+    node.durable = bytes(node.content)
+    closed = []
+    monkeypatch.setattr(FakeFile, "close", lambda file: closed.append(file))
+    assert opened(disk).recovered.cut.startswith("4 bytes")
+    assert node.durable == bytes(node.content)
+    assert parse("a", node.durable).torn == 0
+    assert len(closed) == 1
+
+
+def test_its_sizes_are_these():
+    parameters = inspect.signature(Journal).parameters
+    assert parameters["segment_bytes"].default == 16_777_216
+    assert (parameters["keep"].default, parameters["interval"].default) == (64, 0.002)
+
+
+def test_every_segment_can_be_kept(disk):
+    journal = begun(disk, 1, keep=None)
+    for name in "abcd":
+        journal.begin(name)
+    assert len(disk.names("j")) == journal.segments == 5
+
+
+def test_a_group_has_one_flusher_that_ends_with_it(tmp_path):
+    journal = Journal(tmp_path, "group", interval=0.0)
+    journal.begin("one")
+    flusher = journal._flusher
+    journal.begin("two")
+    assert journal._flusher is flusher
+    assert flusher.daemon
+    journal.close()
+    assert not flusher.is_alive()
+
+
+def test_a_disk_that_takes_a_byte_at_a_time_will_do_and_one_that_takes_none_will_not(disk):
+    journal = begun(disk, 0)
+    real = journal._file.write
+    journal._file.write = lambda data: real(data[:1])
+    journal.wait(journal.append("slowly"))
+    journal._file.write = lambda data: 0
+    with pytest.raises(JournalFailed, match="the disk took nothing"):
+        journal.append("never")
+    disk.die()
+    assert opened(disk).recovered.records == ["slowly"]
+
+
+@pytest.mark.parametrize("name", ["1.journal", "abcdefgh.journal", "000000001.journal"])
+def test_a_segment_is_called_by_eight_digits(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(JournalDamaged, match=name.replace(".", r"\.")):
+        Journal(tmp_path)
+
+
+def test_the_last_segment_may_end_torn_and_none_may_be_missing(tmp_path):
+    with Journal(tmp_path) as journal:
+        for name in "abc":
+            journal.begin(name)
+        journal.append("record")
+    last = tmp_path / "00000003.journal"
+    last.write_bytes(last.read_bytes()[:-1])
+    assert [each.torn > 0 for each in segments(tmp_path)] == [False, False, True]
+    (tmp_path / "00000002.journal").unlink()
+    with pytest.raises(JournalDamaged, match="a segment is missing"):
+        list(segments(tmp_path))

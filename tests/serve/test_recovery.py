@@ -141,6 +141,10 @@ def test_a_service_that_was_stopped_in_good_order_leaves_nothing_to_be_done_agai
     service = Service(PLANTS, tmp_path / "journal")
     ask(service, requests())
     service.close()
+    before = state(service)
+    with pytest.raises(Unavailable, match="is closed"):
+        service.prior_now(None, "anna", "too late")
+    assert state(service) == before
     again = Service(PLANTS, tmp_path / "journal")
     assert again.recovered["records"] == 0
     assert state(again) == state(service)

@@ -93,7 +93,6 @@ class Journal:
         self._failure: str | None = None
         self._pending: list[bytes] = []
         self._size = self._due_at = 0
-        self._flushed = self._synced = 0
         self._closed = False
         self._writing, self._syncing = threading.RLock(), threading.Lock()
         self._changed = threading.Condition()
@@ -154,7 +153,6 @@ class Journal:
                 raise self._fail(f"the segment {name} could not be put in its place: {error}") from error
             with self._syncing:
                 old, self._file = self._file, file
-                self._flushed = self._synced = self.last
             if old is not None:
                 old.close()
             self._ordinal += 1
@@ -210,14 +208,11 @@ class Journal:
             JournalFailed: It still cannot be.
         """
         self._require_working()
-        if not self._pending:
+        file = self._file
+        if not self._pending or file is None:
             return
         with self._writing:
-            file, data = self._file, b"".join(self._pending)
-            if file is None:
-                raise JournalFailed(
-                    f"the journal {self.path} is closed, and record {self.last} is not written"
-                )
+            data = b"".join(self._pending)
             try:
                 _write_all(file, data)
             except OSError as error:
@@ -239,7 +234,7 @@ class Journal:
         Raises:
             JournalFailed: It is not known to be.
         """
-        if self.durability == "process" or self._synced >= number:
+        if self.durability == "process":
             return
         if self._flusher is None:
             self.sync()
@@ -250,7 +245,6 @@ class Journal:
             )
         if self._synced < number:
             self._require_working()
-            raise JournalFailed(f"the journal {self.path} was closed before record {number} was durable")
 
     def sync(self) -> None:
         """Make everything that was written durable."""
@@ -327,6 +321,8 @@ class Journal:
         self.close()
 
     def _require_working(self) -> None:
+        if self._closed:
+            raise JournalFailed(f"the journal {self.path} is closed")
         if self._failure is not None:
             raise JournalFailed(f"{self._failure}; open the journal {self.path} again once the disk is well")
 
@@ -356,14 +352,14 @@ def segment_names(disk: Disk, path: str) -> list[str]:
     return found
 
 
-def segments(path: str | Path, disk: Disk | None = None) -> Iterator[Segment]:
+def segments(path: str | Path) -> Iterator[Segment]:
     """Every segment of a journal, from the oldest to the newest, to be looked at; nothing is changed or taken.
 
     Raises:
         JournalDamaged: A segment is not what was written, or one is missing.
         FileNotFoundError: There is no journal.
     """
-    disk, place = RealDisk() if disk is None else disk, str(path)
+    disk, place = RealDisk(), str(path)
     names = segment_names(disk, place)
     if not names:
         raise FileNotFoundError(f"{place} is no journal: there is no segment in it")
