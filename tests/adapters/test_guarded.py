@@ -99,7 +99,7 @@ def test_info_tells_what_was_decided_and_what_it_cost():
     assert reports[0]["proposal"] == [2.0]
     assert 0.0 < reports[0]["deviation"] <= reports[0]["radius"]
     assert reports[-1]["counts"] == {
-        "safe": 2, "too far": 1, "out of bounds": 1, "invalid proposal": 2, "breach": 0,
+        "safe": 2, "too far": 1, "out of bounds": 1, "invalid proposal": 2, "breach": 0, "override": 0,
     }  # fmt: skip
     assert reports[-1]["breach"] is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -200,6 +201,69 @@ def test_after_an_override_the_prior_plays_until_the_radius_is_positive_again(ru
     # What is applied while the prior plays does not end it.
     idle = made.update(state, Taken(0.0, 0.0, 0.0, True), Outcome(1.0, applied=0.0, box=box), FLOATS)
     assert idle.overridden
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_round_without_its_cost_counts_as_the_worst_of_all_costs_until_the_cost_comes(rule):
+    made = certificate(rule)
+    state = made.start(FLOATS)._replace(rounds=1.0, memory=0.125, surplus=4.0, magnitude=20.0)
+    taken = Taken(0.0625, 0.125, 2.0)
+    moved = 2.0 * 0.125 + 10.0 * 0.0625
+    late, owed = made.defer(state, taken, Outcome(math.nan), FLOATS)
+    assert owed == (moved,)
+    assert late.surplus == 4.0 + 2.0 - moved
+    spent = 0.0625 * made.total(state, FLOATS)
+    assert late.magnitude == pytest.approx(20.0 + 10.0 * 2.0 + moved + 5.0 + spent)
+    worst = made.update(state, taken, Outcome(1.0 + moved), FLOATS)
+    assert late[:4] == pytest.approx(worst[:4])  # rounds, allowance, surplus and memory
+    for cost in (1.0, 1.5, 1.0 + moved, 4.0):
+        in_time = made.update(state, taken, Outcome(cost), FLOATS)
+        settled = made.settle(late, owed, Outcome(cost), FLOATS)
+        assert settled[:4] == pytest.approx(in_time[:4])
+        assert settled.magnitude == pytest.approx(late.magnitude + 4.0 * cost + moved)
+        assert settled.breached is False
+    for cost in (0.9, math.nan, LIMIT):
+        assert made.settle(late, owed, Outcome(cost), FLOATS).breached is True
+    assert made.settle(late._replace(breached=True), owed, Outcome(2.0), FLOATS).breached is True
+    assert made.restored_owed([moved]) == owed
+    for wrong in ([], [-0.1], [math.nan], [[1.0]]):
+        with pytest.raises(ValueError, match="owed must be"):
+            made.restored_owed(wrong)
+
+
+def test_the_tolerance_is_paid_for_in_every_round_and_shortens_the_radius():
+    off = 0.03125
+    made, exact = certificate(tolerance=off), certificate()
+    gamma = 10.0 + 2.0 * 1.75
+    assert exact.tolerating(off) == made
+    assert made.tolerating(off).tolerance == 2.0 * off
+    state = LipschitzState(2.0, 0.0, 4.0, 0.25, 0.0, False)
+    # (*t) by hand, for the two rounds that are left.
+    slack = [
+        4.0 + 2.0 * 3.0 + k * 5.0 - (k - 1) * gamma * off - 2.0 * 0.25 * (1.0, 1.5)[k - 1] for k in (1, 2)
+    ]
+    expected = min(slack[0] / 10.0, slack[1] / 12.0) - off
+    assert made.radius(state, FLOATS) == pytest.approx(expected, rel=1e-7)
+    assert made.margin(state, 0.5) == exact.margin(state, 0.5 + off)
+    start = made.start(FLOATS)
+    taken = Taken(0.0625, 0.125, 2.0)
+    closed = made.update(start, taken, Outcome(2.0), FLOATS)
+    assert closed.memory == 0.0625 + off
+    box = Box(-9.0, 9.0, "l2")
+    for applied, deviation, overridden in (
+        (2.0, 0.0, False),
+        (2.0 + 0.125 + off, 0.125 + off, False),
+        (2.2, 0.2, True),
+    ):
+        told = made.update(start, taken, Outcome(2.0, applied=applied, box=box), FLOATS)
+        assert (told.memory, told.overridden) == (pytest.approx(deviation), overridden)
+    least = Contract(0.0, gamma * off, 4, 1.0)
+    assert certificate(contract=least, tolerance=off).radius(start, FLOATS) == 0.0
+    with pytest.raises(ValueError, match="not even the prior keeps the promise"):
+        certificate(contract=least, tolerance=1.001 * off)
+    with pytest.raises(ValueError, match="tolerance must be at least 0"):
+        certificate(tolerance=-0.1)
+    assert LipschitzCertificate.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 def test_the_round_off_of_a_cost_is_that_of_where_it_comes_from():

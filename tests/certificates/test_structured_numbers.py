@@ -71,6 +71,9 @@ class Plain(Structure):
     def close(self, step, cost, epsilon, ops):
         return 1.0 + 0.25 * step[0], (step[0], step[1] + 1.0)
 
+    def unseen(self, step, ops):
+        return step[0] + 0.5, step[1] + 2.0
+
     def gaps_from_features(self, above, below):
         return above, below
 
@@ -308,6 +311,60 @@ def test_what_was_applied_outside_the_range_of_the_bounds_is_a_breach(applied, c
     made = certificate()
     closed = made.update(state(account=-9.0), taken(), Outcome(5.0, applied=applied, box=BOX), FLOATS)
     assert closed.breached is (not covered)
+
+
+def test_a_round_without_its_cost_counts_as_what_was_feared_until_the_cost_comes():
+    made = certificate()
+    in_time = made.update(state(), taken(), Outcome(5.0), FLOATS)
+    late, owed = made.defer(state(), taken(), Outcome(math.nan), FLOATS)
+    assert late == StructuredState(3.0, 5.0, (2.5, 2.5), 30.0 + 5.0 + 4.0, 1.0, False)
+    assert owed == (4.0, 6.0, (2.0, 0.5), FLOAT64, 0.0)
+    assert made.restored_owed(json.loads(json.dumps(owed))) == owed
+    settled = made.settle(late, owed, Outcome(5.0), FLOATS)
+    assert settled == late._replace(account=in_time.account, magnitude=39.0 + 4.0 * 5.0 + 4.0)
+    # A cost that is as bad as was feared, or worse than the bound says, takes nothing back.
+    assert made.settle(late, owed._replace(now=0.25), Outcome(5.0), FLOATS).account == 5.0
+    assert made.settle(late, owed._replace(step=(-4.0, 0.5)), Outcome(5.0), FLOATS).account == 1.0 + 5.0 - 3.0
+    for cost, ceiling, breached in (
+        (6.0, 6.0, False),
+        (6.1, 6.0, True),
+        (0.9, 6.0, True),
+        (LIMIT, math.inf, True),
+    ):
+        closed = made.settle(late, owed._replace(ceiling=ceiling), Outcome(cost), FLOATS)
+        assert closed.breached is breached
+    assert made.settle(late._replace(breached=True), owed, Outcome(5.0), FLOATS).breached is True
+    coarse = Outcome(6.0 + 6.9 * 100.0 * unit_of(0.01), epsilon=0.01)
+    assert made.settle(late, owed, coarse, FLOATS).breached is False
+    assert (
+        made.settle(late, owed._replace(epsilon=0.01), coarse._replace(epsilon=0.0), FLOATS).breached is False
+    )
+    applied, lent = made.defer(state(account=4.0), taken(), Outcome(math.nan, applied=10.0, box=BOX), FLOATS)
+    assert (applied.overridden, applied.account, lent.step) == (True, 4.0 + 8.0 - 2.0, (8.0, 0.5))
+    for wrong in ([4.0, 6.0, [2.0, 0.5], FLOAT64], [math.nan, 6.0, [2.0, 0.5], FLOAT64, 0.0]):
+        with pytest.raises(ValueError, match="owed must be"):
+            made.restored_owed(wrong)
+
+
+def test_what_the_promise_cut_off_the_account_is_not_taken_back_again():
+    made = certificate()
+    late, owed = made.defer(state(account=8.0), taken(), Outcome(math.nan), FLOATS)
+    assert (late.account, late.clipped) == (9.0, 3.0)  # 8 + 4 is cut to 3 b
+    # The round turns out to have cost 3.5 less than was feared, of which 3 are gone already.
+    assert made.settle(late, owed, Outcome(5.0), FLOATS).account == pytest.approx(8.5)
+    # A cut before the round is not the round's.
+    before = state(account=5.0, clipped=3.0)
+    again, owed = made.defer(before, taken(), Outcome(math.nan), FLOATS)
+    assert (again.account, again.clipped, owed.clipped) == (9.0, 3.0, 3.0)
+    assert made.settle(again, owed, Outcome(5.0), FLOATS).account == pytest.approx(5.5)
+
+
+def test_a_structure_that_cannot_do_without_costs_says_so():
+    class Blind(Plain):
+        unseen = Structure.unseen
+
+    with pytest.raises(NotImplementedError, match="Blind has no bounds for a round whose cost is missing"):
+        certificate(system=Blind()).defer(state(), taken(), Outcome(math.nan), FLOATS)
 
 
 def test_costs_that_cannot_be_are_a_breach():

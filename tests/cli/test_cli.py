@@ -204,6 +204,15 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("train", "carbon", "--optimism", "-1"), "Invalid value for '--optimism'"),
         (("train", "cooling", "--data", "."), "--data for cooling must be an episode file (.npz)"),
         (("reproduce", "coal"), "No such command 'coal'"),
+        (
+            ("attack", "carbon", "--scenarios", "tolerance"),
+            "--scenarios with --certificate structured must be one of",
+        ),
+        (
+            ("bench", "late", "carbon", "--missing", "1.5"),
+            "--missing must be shares between 0 and 1, got 1.5",
+        ),
+        (("bench", "late", "carbon", "--delays", "0.5"), "--delays must be a whole number, got 0.5"),
         (("bench", "guard", "--repetitions", "x"), "Invalid value for '--repetitions'"),
     ],
 )

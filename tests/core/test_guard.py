@@ -735,9 +735,9 @@ def test_a_cost_that_the_contract_allows_and_the_certificate_does_not_claims_no_
 
 SAVED = """{"version": 5, "certificate": {"kind": "lipschitz", "rule": "tight", "contract": {"lam": 0.5, "b": 1.0,
 "horizon": 4, "cost_floor": 1.0}, "bounds": {"immediate": 2.0, "carried": 1.0, "perturbation": {"kind": "geometric",
-"rho": 0.5, "scale": 1.0}, "proved": true}, "resolution": 0.0, "tolerance": 0.0}, "low": null, "high": 3.0, "norm": "l2",
-"resolution": 0.0, "epsilon": 2.220446049250313e-16, "shape": [], "state": {"rounds": 3.0, "allowance": 0.0,
-"surplus": 0.75, "memory": 0.4375, "magnitude": 17.9375, "breached": false, "overridden": false},
+"rho": 0.5, "scale": 1.0}, "proved": true}, "resolution": 0.0, "tolerance": 0.0}, "low": null, "high": 3.0,
+"norm": "l2", "resolution": 0.0, "epsilon": 2.220446049250313e-16, "shape": [], "state": {"rounds": 3.0,
+"allowance": 0.0, "surplus": 0.75, "memory": 0.4375, "magnitude": 17.9375, "breached": false, "overridden": false},
 "taken": [0.25, 2.40624998731073, 0.0, false], "actuator": [null, null, null],
 "decided": 0.25, "overrides": [], "pending": {"most": 4, "given_up": 0, "owed": []}, "missed": false,
 "breach": null, "monitored": false, "watched": null, "played": null, "counts": {"safe": 4}}"""

@@ -12,6 +12,7 @@ import pytest
 
 import tether
 from tether import AssumptionBreach, Guard, GuardMisuse, PriorFailed, geometric, table
+from tether.core.journal import text
 from tether.core.journal.journal import Differs, Journal, JournalFailed, JournalInUse
 from tether.serve import reading
 from tether.serve.fake_disk import FakeDisk
@@ -71,6 +72,71 @@ def test_a_guard_that_dies_after_any_call_goes_on_as_it_was(p, segment_bytes):
         assert state(guard) == state(steady)
         guard = again(disk)
         assert state(guard) == state(steady)
+
+
+def test_a_record_is_this():
+    """A journal is read by later versions: the format is fixed."""
+    disk = FakeDisk(random.Random(0))
+    guard = made(disk)
+    decision = guard.act([18.0], proposal=9.0)
+    disk.die()
+    found = Journal("j", disk=disk).recovered
+    assert found.snapshot.startswith('{"version":1,"guard":{"version":')
+    name, _, reply, said, content = text.loads(found.records[0])
+    expected = [*decision[:3], *decision[4:8], "too far", "prior"]
+    assert (name, reply, said, content) == ("act", expected, [2.0], [[[18.0], 9.0], {}])
+
+
+def test_what_was_raised_is_written_down_with_nothing_said():
+    disk = FakeDisk(random.Random(0))
+    says = iter([2.0])
+    guard = Guard(certificate(), lambda seen: next(says), journal=Journal("j", disk=disk))
+    guard.act(18.0, 9.0)
+    guard.observe(1.2)
+    with pytest.warns(AssumptionBreach), pytest.raises(PriorFailed):
+        guard.act(18.0, 9.0)
+    disk.die()
+    _, _, reply, said, _ = text.loads(Journal("j", disk=disk).recovered.records[2])
+    assert (reply, said) == ({"raised": "PriorFailed"}, [])
+
+
+def test_what_cannot_be_written_of_the_prior_is_written_as_text():
+    disk = FakeDisk(random.Random(0))
+    guard = Guard(certificate(), lambda seen: {1.0}, journal=Journal("j", disk=disk))
+    with pytest.warns(AssumptionBreach), pytest.raises(PriorFailed):
+        guard.act(18.0, 9.0)
+    disk.die()
+    assert text.loads(Journal("j", disk=disk).recovered.records[0])[3] == ["the prior gave no action"]
+
+
+def test_a_journal_of_another_version_is_refused():
+    disk = FakeDisk(random.Random(0))
+    with Journal("j", disk=disk) as journal:
+        journal.begin('{"version":2,"guard":{}}')
+    with pytest.raises(ValueError, match="is not the journal of a guard"):
+        again(disk)
+
+
+def test_a_call_returns_when_it_is_durable_and_segments_follow_each_other():
+    disk = FakeDisk(random.Random(0))
+    guard = Guard(certificate(), prior, journal=Journal("j", "power", segment_bytes=400, disk=disk))
+    for _ in range(4):
+        guard.act(18.0, 9.0)
+        assert guard.journal.lag == 0
+        guard.observe(1.2)
+    assert guard.journal.segments > 1
+
+
+def test_a_rotation_that_closes_the_journal_is_told():
+    disk = FakeDisk(random.Random(0))
+    guard = made(disk, segment_bytes=1)
+
+    def broken(*_):
+        raise OSError("broken")
+
+    disk.rename = broken
+    with pytest.raises(JournalFailed, match="could not be put in its place"):
+        guard.act(18.0, 9.0)
 
 
 def test_the_action_of_an_open_round_is_told():

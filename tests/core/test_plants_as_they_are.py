@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import tether
 from adversary import HostileSystem, draw, hostile_policy
 from tether import AssumptionBreach, Contract, Guard, LipschitzCertificate, Reason, Sensitivity, geometric
-from tether.certificates import Shadowing, Structured
+from tether.certificates import Shadowing, Structure, Structured
 from tether.core.actions import Actions
 from tether.core.actuator import Actuator
-from tether.core.late import Pending
+from tether.core.late import MOST, Pending
 from tether.core.overrides import KEPT, Overrides
 
 CONTRACT = Contract(lam=0.5, b=1.0, horizon=12, cost_floor=1.0)
@@ -101,6 +101,8 @@ def test_rounds_that_wait_for_nothing_cannot_be_reported():
         each.report(5, 2.0)
     each.observe(2.0)
     assert (each.round, each.pending) == (6, ())
+    with pytest.raises(ValueError, match="and waits for none; waiting: none"):
+        each.report(1, 2.0)
     each.reset()
     with pytest.raises(ValueError, match="not closed"):
         each.report(1, 2.0)
@@ -161,6 +163,24 @@ def test_structures_count_what_was_feared_until_the_cost_comes(make):
     assert late._state.account == pytest.approx(in_time._state.account)
     # The gaps are true without the cost, so at least those that it tells.
     assert all(wide >= near for wide, near in zip(late._state.gaps, in_time._state.gaps, strict=True))
+
+
+def test_a_structure_that_cannot_wait_says_so_and_the_round_stays_open():
+    env = tether.envs.Carbon()
+
+    class Blind(type(env.structure)):
+        unseen = Structure.unseen
+
+    structure = Blind(**vars(env.structure))
+    each = Guard(Structured(env.contract(lam=1.0, b=1.0), structure), env.prior, low=0.0)
+    each.act([4.0, 3.0, 0.0, 0.0], 0.0)
+    with pytest.raises(
+        ValueError, match="Blind has no bounds for a round whose cost is missing; write its `unseen`"
+    ):
+        each.observe(None)
+    assert each.round == 1
+    each.observe(1.5**2 + 1.5 + 1.0)
+    assert (each.round, each.breach) == (2, None)
 
 
 def test_a_monitor_is_not_shown_a_round_without_a_cost():
@@ -309,10 +329,12 @@ def test_overrides_are_told_apart_in_an_audit():
 
 
 def test_of_very_many_overrides_the_last_are_kept():
+    assert KEPT == MOST == 1000  # as documented
     kept = Overrides()
     for h in range(1, KEPT + 11):
         kept.close(h, None, 0.5, overridden=h > KEPT)
     assert len(tuple(kept)) == KEPT
+    assert {each.why for each in kept} == {"not said"}
     assert [each.round for each in kept][:: KEPT - 1] == [11, KEPT + 10]
     assert kept.rounds(KEPT + 10) == tuple(range(KEPT + 1, KEPT + 11))
     other = Overrides()

@@ -49,7 +49,7 @@ def applied_action(
     complaint = None
     if not actions.near(action, nearest, epsilon):
         complaint = f"{convert.text(applied)} was applied, outside the bounds {actions.low} to {actions.high}"
-    return (float(nearest) if isinstance(action, float) else nearest), complaint
+    return nearest, complaint
 
 
 class Overrides:

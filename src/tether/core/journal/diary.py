@@ -33,7 +33,6 @@ class Heard:
 
     def __call__(self, observation: Any) -> Any:
         """Ask the prior."""
-        self.said = []
         said = self._prior(observation)
         self.said = [said]
         return said
@@ -120,11 +119,7 @@ def _reply(result: Any, error: Exception | None) -> Any:
         return {"raised": type(error).__name__}
     if not isinstance(result, Decision):
         return None
-    return [
-        str(each) if name == "reason" else each
-        for name, each in result._asdict().items()
-        if name != "proposal"
-    ]
+    return [each for name, each in result._asdict().items() if name != "proposal"]
 
 
 def snapshot(guard: Guard) -> str:
@@ -141,7 +136,7 @@ def saved_guard(journal: Journal) -> dict[str, Any]:
     if journal.recovered.snapshot is None:
         raise ValueError(f"{journal.path} has no journal; begin one with Guard(..., journal=path)")
     saved = text.loads(journal.recovered.snapshot)
-    if not isinstance(saved, dict) or "guard" not in saved or saved.get("version") != VERSION:
+    if "guard" not in saved or saved.get("version") != VERSION:
         raise ValueError(
             f"{journal.path} is not the journal of a guard; `tether serve` goes on with that of a service"
         )
