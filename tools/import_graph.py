@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tether"
 LAYERS = (
     "core", "certificates", "data", "systems", "simulate", "learn", "exact",
-    "assure", "estimation", "adapters", "paper", "bench", "cli",
+    "assure", "estimation", "adapters", "serve", "paper", "bench", "cli",
 )  # fmt: skip
 """From the bottom to the top."""
 FACADES = {"__init__.py", "envs.py", "gym.py", "data/__init__.py"}

@@ -60,12 +60,15 @@ if TYPE_CHECKING:
     from tether.learn.train import evaluate as evaluate
     from tether.learn.train import regrets as regrets
     from tether.learn.train import train
+    from tether.serve.client import AsyncClient, Client
     from tether.simulate.batched import BatchedPolicy as BatchedPolicy
     from tether.simulate.rollout import rollout
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "Contract",
     "Guard",
     "LipschitzCertificate",
@@ -121,6 +124,7 @@ _LATER = {
         "tether.learn.policy": ("NetworkPolicy", "load_policy"),
         "tether.learn.train": ("Recipe", "Score", "Training", "evaluate", "regrets", "train"),
         "tether.simulate.batched": ("BatchedPolicy",),
+        "tether.serve.client": ("AsyncClient", "Client"),
         "tether.simulate.rollout": ("rollout",),
     }.items()
     for name in names

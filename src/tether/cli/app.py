@@ -14,14 +14,18 @@ from tether.cli import (
     bench_compile,
     bench_data,
     bench_estimate,
+    bench_faults,
     bench_late,
     bench_monitor,
+    bench_serve,
     compile_model,
     data_build,
     data_calibration,
     data_describe,
+    demo,
     estimate,
     frontier,
+    journal,
     limit,
     report,
     reproduce,
@@ -31,6 +35,7 @@ from tether.cli import (
     reproduce_published,
     reproduce_theory,
     sensitivity,
+    serve,
     shell,
     train,
     verify,
@@ -57,6 +62,10 @@ data_group = typer.Typer(
     name="data", no_args_is_help=True, help="Look at data files and make episodes from them."
 )
 
+journal_group = typer.Typer(
+    name="journal", no_args_is_help=True, help="Look at what a guard or a service has written down."
+)
+
 
 def _add(group: typer.Typer, commands: dict[str, Callable[[Any], None]], of: str | None = None) -> None:
     """Each name as a command of the group that does this work; `of` stands in the list of the group."""
@@ -77,6 +86,11 @@ _add(
         "verify": verify.verify,
         "sensitivity": sensitivity.sensitivity,
         "report": report.report,
+        "serve": serve.serve,
+        "token": serve.token,
+        "health": serve.health,
+        "plant": serve.plant,
+        "demo": demo.demo,
     },
 )
 _add(
@@ -105,6 +119,9 @@ _add(
         "exact": bench.exact,
         "estimate": bench_estimate.estimate,
         "data": bench_data.data,
+        "serve": bench_serve.serve,
+        "fuzz": bench_serve.fuzz,
+        "faults": bench_faults.faults,
         "late": bench_late.late,
     },
 )
@@ -116,7 +133,8 @@ _add(
         "calibration": data_calibration.calibration,
     },
 )
-for _group in (reproduce_group, bench_group, data_group):
+_add(journal_group, {"verify": journal.verify, "replay": journal.replay, "export": journal.export})
+for _group in (reproduce_group, bench_group, data_group, journal_group):
     app.add_typer(_group)
 
 

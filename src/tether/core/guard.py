@@ -13,11 +13,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from tether.core import convert, saving, validate
+from tether.core import convert, validate
 from tether.core.actions import Actions, Answer, equal
 from tether.core.actuator import Actuator, tolerating
 from tether.core.certificate import (
@@ -40,12 +41,13 @@ from tether.core.decision import (
     PriorFailed,
     Reason,
 )
+from tether.core.journal.journal import Journal
+from tether.core.keeping import Keeping, recorded
 from tether.core.late import MOST, Pending, advanced
 from tether.core.monitor import MONITOR_METHODS, Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
-from tether.core.standing import Standing
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
 
@@ -61,7 +63,7 @@ __all__ = [
 ]
 
 
-class Guard(Standing):
+class Guard(Keeping):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
@@ -84,6 +86,9 @@ class Guard(Standing):
         levels: The actuator rounds to one of these numbers; what is decided is one of them.
         most_pending: How many rounds may wait for their cost (`observe(None)`, `report`); 1000, or the horizon if that
             is less, by default. Of more the oldest is given up: it stays counted as what it could have been at worst.
+        journal: A folder in which every call is written down before it returns, so that `Guard.recover` goes on from
+            there; or a `tether.core.journal.journal.Journal`, which can be made to survive a loss of power. Then
+            observations and costs must be numbers, text, lists, mappings or arrays.
 
     Attributes:
         counts: How often each `Reason` occurred since the guard was made.
@@ -118,6 +123,7 @@ class Guard(Standing):
         quantum: ArrayLike | None = None,
         levels: ArrayLike | None = None,
         most_pending: int | None = None,
+        journal: str | Path | Journal | None = None,
     ) -> None:
         validate.parts("certificate", certificate, CERTIFICATE_PARTS, "tether.certificates.Certificate")
         if not callable(prior):
@@ -141,7 +147,9 @@ class Guard(Standing):
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
         self.reset()
+        self._begin_journal(journal)
 
+    @recorded
     def reset(self) -> None:
         """Begin an episode; `counts` go on."""
         with self._turn:
@@ -204,6 +212,7 @@ class Guard(Standing):
                     action = prior if choice.breached else choice.action
             return self._actions.given(prior), self._actions.given(action)
 
+    @recorded
     def act(self, observation: Observation, proposal: object) -> Decision:
         """Decide what to play in this round.
 
@@ -286,6 +295,7 @@ class Guard(Standing):
         taken = convert.plain_tuple(choice.taken)
         return Choice(action, *numbers, backup, taken, bool(choice.breached), bool(choice.overridden))
 
+    @recorded
     def observe(
         self,
         cost: object,
@@ -361,6 +371,7 @@ class Guard(Standing):
             self._report(self.round, complaint, **self._watch.evidence)
         return action
 
+    @recorded
     def report(self, round: int, cost: object) -> None:  # noqa: A002
         """The cost of a round that was closed without, by `observe(None)`; costs may come in any order.
 
@@ -435,37 +446,6 @@ class Guard(Standing):
                 **evidence,
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the prior and the monitor, as plain numbers fit for JSON; valid in the middle of a round too.
-
-        What the monitor remembers is included.
-        """
-        with self._turn.lock:
-            return saving.describe(self)
-
-    @classmethod
-    def from_state_dict(
-        cls,
-        saved: dict[str, Any],
-        prior: Callable[[Observation], Action],
-        certificate: Certificate | None = None,
-        *,
-        monitor: Monitor | None = None,
-    ) -> Guard:
-        """The guard that `state_dict` saved; its decisions go on as if it had never stopped.
-
-        Args:
-            saved: What `state_dict` gave.
-            prior: The prior that it had.
-            certificate: The certificate that it had, if it has a structure or an environment that is not in the saved
-                numbers.
-            monitor: The monitor that it had, if it had one.
-
-        Raises:
-            ValueError: These are not the numbers of a guard, or none that an episode can have led to.
-        """
-        return saving.made(cls, saved, prior, certificate, monitor)
-
     def _require_round(self) -> None:
         if self.round > self.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
@@ -490,8 +470,9 @@ class Guard(Standing):
             number = None if seen is None or math.isnan(seen) else seen
             evidence = convert.from_json(observation), convert.from_json(action)
             self.breach = Breach(round_now, detail, claimed, number, *evidence)
-        warnings.warn(
-            f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played",
-            AssumptionBreach,
-            stacklevel=3,
+        self._warn(
+            f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played"
         )
+
+    def _warn(self, message: str) -> None:
+        warnings.warn(message, AssumptionBreach, stacklevel=5)
