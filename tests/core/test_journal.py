@@ -499,7 +499,7 @@ def test_a_disk_that_takes_a_byte_at_a_time_will_do_and_one_that_takes_none_will
 @pytest.mark.parametrize("name", ["1.journal", "abcdefgh.journal", "000000001.journal"])
 def test_a_segment_is_called_by_eight_digits(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(JournalDamaged, match=name.replace(".", r"\.")):
+    with pytest.raises(JournalDamaged, match="is not called as a segment of a journal is"):
         Journal(tmp_path)
 
 
