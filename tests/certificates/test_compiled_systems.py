@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import tether
 from tether.assure.inclusions import Inclusion, hostile_inclusions
-from tether.certificates.compiled import compile
 from tether.certificates.compiled_structure import Precision
 from tether.systems import registry
 
@@ -23,7 +23,7 @@ def plant(request, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     system = registry.find(f"examples.models.{request.param}:system")
     env = system.env()
-    return system, compile(env.model(), env.contract(1.0, 0.5, HORIZON), Precision(cells=8, rounds=3))
+    return system, tether.compile(env.model(), env.contract(1.0, 0.5, HORIZON), Precision(cells=8, rounds=3))
 
 
 @pytest.mark.slow

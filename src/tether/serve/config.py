@@ -237,9 +237,10 @@ def prior_of(text: str, folder: Path) -> Callable[[Any], Any] | None:
         from tether.learn.policy import load_policy
 
         policy = load_policy(folder / text)
-        if policy.memory or policy.inside:
+        if getattr(policy, "memory", True) or policy.inside:
             raise ValueError(f"prior {text} needs the guard's memory; a prior sees the observation only")
-        return policy
+        plain: Callable[[Any], Any] = policy
+        return plain
     module, colon, path = text.partition(":")
     if not colon:
         raise ValueError(f'prior must be "module:function", "policy.npz" or "{CLIENT}", got {text!r}')
