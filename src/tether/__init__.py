@@ -17,7 +17,9 @@ from tether.certificates import LipschitzCertificate, Structured
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.extras import missing
+from tether.core.fleet import Fleet
 from tether.core.guard import Guard
+from tether.core.schedule import periodic
 from tether.core.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Contract",
+    "Fleet",
     "Guard",
     "LipschitzCertificate",
     "Sensitivity",
@@ -65,6 +68,7 @@ __all__ = [
     "geometric",
     "gym",
     "load_policy",
+    "periodic",
     "rollout",
     "systems",
     "table",

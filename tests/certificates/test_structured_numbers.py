@@ -11,7 +11,8 @@ import pytest
 
 from tether import Contract
 from tether.certificates import Bounds, Box, Outcome, Structure, Structured
-from tether.certificates.structured import Opened, StructuredState, Taken, _either, _on_the_way
+from tether.certificates.share import either, least_excess, on_the_way
+from tether.certificates.structured import Opened, StructuredState, Taken
 from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
 CONTRACT = Contract(lam=2.0, b=3.0, horizon=5, cost_floor=1.0)
@@ -94,7 +95,7 @@ def test_the_slack_of_a_round_keeps_the_documented_reserve(epsilon):
     for made, given in ((certificate(), epsilon), (certificate(resolution=epsilon), 0.0)):
         opened = made.open(state(), [2.0], FLOATS, given)
         assert opened.slack == pytest.approx(expected, rel=1e-13)
-        assert opened == Opened((2.0,), (0.5, 0.25), opened.slack, 3.0, 3.0, 0.0, False, epsilon)
+        assert opened == Opened((2.0,), (0.5, 0.25), opened.slack, 3.0, 3.0, 0.0, False, epsilon, opened.rounds)
         assert made.features(opened, FLOATS) == (opened.slack + 5.0, 0.5, 0.25, 3.0)
     coarse = certificate().open(state(), [np.float32(2.0)], FLOATS)
     assert coarse.epsilon == FLOAT32
@@ -421,7 +422,7 @@ def test_what_is_no_proposal_leads_to_the_prior_if_it_is_safe_or_carried_and_els
 def test_an_action_that_was_moved_but_is_not_safe_is_a_breach():
     made = certificate()
     opened = made.open(state(), [2.0], FLOATS)
-    now, plans = made._round(opened, 2.0, BOX), (0, 1)
+    now, plans = made._round(opened, 2.0, BOX, FLOATS), (0, 1)
     for action, share, breached in (
         (3.0, 0.5, False),
         (12.5, 0.5, True),  # size - 2 <= 8 fails by a half
@@ -490,10 +491,10 @@ def test_what_is_computed_with_follows_from_what_a_structure_is_made_of():
         made = certificate(system=system)
         assert (made._single(FLOATS), made._single(NUMPY), made._single(others)) == (floats, numpy, others)
     action = np.array([1.0, 2.0])
-    assert certificate()._entries(1.5) == 1.5
-    assert certificate(system=Rows())._entries(action) is action
+    assert certificate()._entries(1.5, FLOATS) == 1.5
+    assert certificate(system=Rows())._entries(action, NUMPY) is action
     for given in (action, (1.0, 2.0)):
-        entries = certificate(system=Pair())._entries(given)
+        entries = certificate(system=Pair())._entries(given, NUMPY)
         assert entries == [1.0, 2.0]
         assert [type(each) for each in entries] == [float, float]
 
@@ -549,16 +550,16 @@ def test_the_least_excess_is_a_number_if_one_of_them_is():
         ([math.nan], math.inf),
         ([-math.inf], -math.inf),
     ):
-        assert Structured._least(excesses, FLOATS) == least
+        assert least_excess(excesses, FLOATS) == least
 
 
 def test_a_point_on_the_way_is_exactly_the_start_or_the_wish_at_the_ends():
     start, wish = 0.8, 0.3
     assert start + 1.0 * (wish - start) != wish
     for share, expected in ((0.0, start), (1.0, wish), (2.0, wish), (0.97, start + 0.97 * (wish - start))):
-        assert _on_the_way(start, wish, share, FLOATS) == expected
-        assert _on_the_way([start, 1.0], [wish, 1.0], share, FLOATS) == [expected, 1.0]
-    assert _on_the_way(start, math.inf, 0.0, FLOATS) == start
+        assert on_the_way(start, wish, share, FLOATS) == expected
+        assert on_the_way([start, 1.0], [wish, 1.0], share, FLOATS) == [expected, 1.0]
+    assert on_the_way(start, math.inf, 0.0, FLOATS) == start
 
 
 def test_nothing_is_searched_farther_away_than_ten_thousand_times_the_starts_size():
@@ -607,6 +608,6 @@ def test_without_further_backups_the_search_begins_at_the_prior():
 def test_of_two_lists_of_entries_one_is_taken_entry_by_entry():
     for ops in (FLOATS, NUMPY):
         for condition, expected in ((True, [1.0, 2.0]), (False, [3.0, 4.0])):
-            taken = _either(condition, [1.0, 2.0], [3.0, 4.0], ops)
+            taken = either(condition, [1.0, 2.0], [3.0, 4.0], ops)
             assert isinstance(taken, list)
             assert taken == expected

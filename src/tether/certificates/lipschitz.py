@@ -18,6 +18,24 @@ prior, the account A_h is -S_h, and an action's list of excesses is moved_i - la
 far more than a small radius. `choose` therefore keeps that share of the prior's action in reserve and plays the prior
 where the radius is smaller, and what it can cost is added to what round-off is proportional to.
 
+**No last round** (`horizon=math.inf`, rho < 1). All sums over the rounds to come close, and what is remembered must
+not grow with the rounds that were. The surplus then counts the b of the closed rounds too, and what it is kept for is
+to be a *lower bound* on the slack that the promise has left, B_h = sum_{i<h} ((1 + lam) c_i(prior) + b - c_i):
+
+    surplus' = max(surplus + (1 + lam) floor - cost + b - reserve, 0)
+    reserve  = unit * (all that was added up in this round, and what past deviations still carry) + 4 eps * surplus
+
+*It is one.* If surplus <= B_h, then surplus + (1 + lam) floor - cost + b <= B_{h+1} in real numbers. What is told is
+off by `unit` of its size at most; the sum itself is rounded five times at most, each time by eps/2 of its largest part,
+which is the surplus or in the round's magnitude, of which unit > 16 eps is kept. So the reserve covers both, whatever
+was added up before: each round pays for its own round-off, once and for all, and the magnitude begins again. And 0 is
+a lower bound: (*) was checked, so the promise was kept. The smaller a lower bound, the smaller the safe set: to forget
+what was saved is always sound. So the surplus is never negative and, as it loses 4 eps of itself each round, never
+above 1/(4 eps) times what a round adds: it stays of bounded size without a cap. The allowance of the other rules is
+kept in the same way; D_h - Gamma d_h >= 0, as d_h was safe, and 0 takes the place of the promise.
+
+*Freedom does not fade*: round after round the same is earned and the same share of what was added is kept in reserve.
+
 **Fail closed.** A radius that is not a positive number is 0, and none is beyond what the number type can be computed
 with (`ops.limit`); slack below the inverse of that counts as none. A cost, or a sum of what was added up, beyond the
 limit is a breach: sums that overflow would otherwise look like slack. Constants beyond it are refused; in a compiled
@@ -27,7 +45,7 @@ program with fewer digits the episode begins with a breach.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -50,11 +68,12 @@ class LipschitzState(NamedTuple):
     allowance: Number
     """The paper's D_h, cost units. Rule `tight` does not use it and leaves it at 0."""
     surplus: Number
-    """S_h, cost units."""
+    """S_h, cost units; without a last round and but for rule `paper`, S_h + (h - 1) b, see the module."""
     memory: Any
     """The past deviations as the perturbation function remembers them, a number or [H], action units."""
     magnitude: Number
-    """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
+    """Sum of the absolute values added up so far, without a last round in this one only, cost units: what round-off
+    is proportional to."""
     breached: Flag
     """Whether a cost contradicted the contract; from then on only the prior is safe."""
 
@@ -115,6 +134,8 @@ class LipschitzCertificate:
     feature_names: ClassVar[tuple[str, ...]] = ("allowance", "margin", "carried deviation")
     backup_names: ClassVar[tuple[str, ...]] = ("prior",)
     revealed_names: ClassVar[tuple[str, ...]] = ()
+    fleets: ClassVar[bool] = True
+    """Whether `tether.Fleet` may run it on rows of plants."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.contract, Contract):
@@ -122,7 +143,8 @@ class LipschitzCertificate:
         if not isinstance(self.bounds, Sensitivity):
             raise TypeError(f"bounds must be a tether.Sensitivity, got {self.bounds!r}")
         validate.choice("rule", self.rule, get_args(Rule))
-        self.bounds.perturbation.check_horizon(self.contract.horizon)
+        contract = self.contract
+        self.bounds.perturbation.check_horizon(contract.horizon, scheduled=contract.scheduled)
         validate.number("resolution", self.resolution, minimum=0.0)
         for name, size in (
             ("lam * cost_floor + b", self.contract.earned),
@@ -156,6 +178,18 @@ class LipschitzCertificate:
         later = self.contract.horizon - rounds - 1.0
         return self.bounds.immediate + self.bounds.carried * self.bounds.perturbation.sum_over(later, ops)
 
+    def _remaining(self, rounds: Number) -> Number:
+        """Rounds left, as far as they can matter: without a last one until p has faded."""
+        p = self.bounds.perturbation
+        if self.contract.continuing and isinstance(p, Geometric):
+            return 0.0 * rounds + p.settled
+        left: Number = self.contract.horizon - rounds
+        return left
+
+    def _past(self, rounds: Number, ops: Ops) -> Number:
+        """The b of the closed rounds, cost units, as far as it is not in the surplus."""
+        return 0.0 * rounds if self.contract.continuing else self.contract.b_until(rounds, ops)
+
     def radius(self, state: LipschitzState, ops: Ops = NUMPY, epsilon: float = 0.0) -> Number:
         """The largest safe deviation in the coming round, action units; at least 0, rounded inward.
 
@@ -164,38 +198,45 @@ class LipschitzCertificate:
             ops: What to compute with.
             epsilon: Relative round-off of what the guard is told, where it is coarser than the computation's.
         """
-        contract, bounds = self.contract, self.bounds
         unit = self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
         limit = ops.limit(state.rounds)
         round_off = unit * state.magnitude + 1.0 / limit
         # Where round-off can be as large as the sums themselves nothing is left; not less: two negatives make a plus.
         kept = max(1.0 - unit, 0.0)
         if self.rule == "tight":
-            # After k more rounds the prior has paid at least k*eps more and k*b more has been earned.
-            radius = bounds.perturbation.least_ratio(
-                base=state.surplus + state.rounds * contract.b * kept - round_off,
-                slope=contract.earned * kept,
-                immediate=bounds.immediate,
-                carried=bounds.carried,
-                memory=state.memory,
-                remaining=contract.horizon - state.rounds,
-                horizon=contract.horizon,
-                ops=ops,
-            )
+            base = state.surplus + self._past(state.rounds, ops) * kept - round_off
+            radius = self._least_ratio(state, base, kept, ops)
         else:
             radius = (state.allowance - round_off) / self.total(state, ops)
         radius = ops.minimum(radius * kept, limit)
         granted = ops.logical_and(radius > 0.0, ops.logical_not(state.breached))
         return ops.where(granted, radius, 0.0 * state.rounds)  # the one number that is finite in any case
 
-    def margin(self, state: LipschitzState, deviation: Number) -> Number:
+    def _least_ratio(self, state: LipschitzState, base: Number, kept: float, ops: Ops) -> Number:
+        """The radius of rule `tight`: after k more rounds the prior has paid k*eps more and k*b more was earned."""
+        contract, bounds = self.contract, self.bounds
+        remaining = self._remaining(state.rounds)
+        parts = bounds.immediate, bounds.carried, state.memory, remaining
+        if not contract.scheduled:
+            slope = contract.earned * kept
+            return bounds.perturbation.least_ratio(base, slope, *parts, contract.horizon, ops)
+        arrays = NUMPY if ops is FLOATS else ops
+        ahead = bounds.perturbation.rounds_ahead(contract.horizon)
+        earned = contract.earned_ahead(state.rounds, ahead, arrays) * kept
+        least = bounds.perturbation.least_ratio_ahead(base, earned, *parts, arrays)
+        return float(least) if ops is FLOATS else least
+
+    def margin(self, state: LipschitzState, deviation: Number, ops: Ops = NUMPY) -> Number:
         """How far below its bound J_h stays if `deviation` is played now, whatever happens; cost units."""
         contract, bounds = self.contract, self.bounds
+        if contract.continuing and self.rule == "paper":  # its surplus does not count the b of the past
+            return state.allowance - self.total(state, ops) * deviation
         spent = (
             bounds.carried * bounds.perturbation.carried_deviation(state.memory)
             + bounds.immediate * deviation
         )
-        return state.surplus + contract.earned + state.rounds * contract.b - spent
+        earned = contract.earned_at(state.rounds, ops)
+        return state.surplus + earned + self._past(state.rounds, ops) - spent
 
     def open(
         self,
@@ -212,7 +253,7 @@ class LipschitzCertificate:
         """The safe action nearest to the proposal; see `tether.core.projection.nearest_safe`."""
         action, deviation = nearest_safe(proposal, prior, opened.radius, *box, ops)
         taken = Taken(deviation, opened.radius, prior)
-        margin = self.margin(opened.state, deviation)
+        margin = self.margin(opened.state, deviation, ops)
         return Choice(action, deviation, opened.radius, margin, 0.0 * deviation, taken, opened.state.breached)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Action:  # noqa: ARG002
@@ -228,7 +269,11 @@ class LipschitzCertificate:
         """
         state = opened.state
         allowance = opened.radius * self.total(state, ops)
-        return allowance, self.margin(state, 0.0), self.bounds.perturbation.carried_deviation(state.memory)
+        return (
+            allowance,
+            self.margin(state, 0.0, ops),
+            self.bounds.perturbation.carried_deviation(state.memory),
+        )
 
     def feature_units(self) -> tuple[float, ...]:
         """Typical sizes of the features."""
@@ -260,33 +305,83 @@ class LipschitzCertificate:
     ) -> LipschitzState:
         """The state after a round in which `deviation` was played and `cost` was seen."""
         contract, bounds = self.contract, self.bounds
-        p = bounds.perturbation
+        p, lam, closed = bounds.perturbation, contract.lam_at(state.rounds, ops), state.rounds + 1.0
         accepted, cost = accepted_cost(contract, cost, max(epsilon, self.resolution), ops)
 
         moved = bounds.carried * p.carried_deviation(state.memory) + bounds.immediate * deviation
         floor = ops.maximum(contract.cost_floor, cost - moved)
-        surplus = state.surplus + (1.0 + contract.lam) * floor - cost
         memory: Any = p.remember(state.memory, deviation, ops)
         spent = self.total(state, ops) * deviation
-        closed = state.rounds + 1.0
-
-        allowance = state.allowance
-        if self.rule != "tight":
-            # The authors' code also counts the b of every past round; Corollary 4.2 as printed does not.
-            past = closed * contract.b if self.rule == "released" else 0.0
+        gained = (1.0 + lam) * floor
+        if contract.continuing:
+            unit = self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
+            added = state.magnitude + (2.0 + lam) * cost + contract.b_at(state.rounds, ops) + spent
             later = bounds.carried * p.carried_deviation_over(memory, contract.horizon - closed, ops)
-            allowance = contract.earned + ops.maximum(allowance - spent, surplus - later + past)
-        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + spent
-        covered = ops.logical_and(accepted, magnitude + abs(surplus) <= ops.limit(magnitude))
+            surplus, allowance = self._settle(state, gained - cost, spent, later, unit * added, ops)
+            magnitude = contract.earned_at(closed, ops) + later
+            largest = added + magnitude + abs(allowance)
+        else:
+            surplus = state.surplus + gained - cost
+            allowance = state.allowance
+            if self.rule != "tight":
+                # The authors' code also counts the b of every past round; Corollary 4.2 as printed does not.
+                past = contract.b_until(closed, ops) if self.rule == "released" else 0.0
+                later = bounds.carried * p.carried_deviation_over(memory, contract.horizon - closed, ops)
+                best = ops.maximum(allowance - spent, surplus - later + past)
+                allowance = contract.earned_at(closed, ops) + best
+            magnitude = state.magnitude + (2.0 + lam) * cost + contract.earned_at(closed, ops) + spent
+            largest = magnitude
+        covered = ops.logical_and(accepted, largest + abs(surplus) <= ops.limit(magnitude))
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
         return LipschitzState(closed, allowance, surplus, memory, magnitude, breached)
+
+    def _settle(
+        self, state: LipschitzState, gained: Number, spent: Number, later: Number, reserve: Number, ops: Ops
+    ) -> tuple[Number, Number]:
+        """(surplus, allowance) after a round of an episode without a last one; see the module.
+
+        Args:
+            state: Before the round.
+            gained: (1 + lam) floor - cost.
+            spent: Gamma times the deviation.
+            later: What all deviations so far can still cost.
+            reserve: `unit` times all that was added up in the round.
+            ops: What to compute with.
+        """
+        contract, leak = self.contract, 4.0 * ops.epsilon(state.surplus)
+        surplus = state.surplus - leak * abs(state.surplus) + gained
+        if self.rule == "paper":
+            surplus = surplus - reserve
+        else:
+            surplus = ops.maximum(surplus + contract.b_at(state.rounds, ops) - reserve, 0.0)
+        if self.rule == "tight":
+            return surplus, state.allowance
+        left = state.allowance - leak * state.allowance - spent - reserve
+        freed = surplus - later - reserve
+        earned = contract.earned_at(state.rounds + 1.0, ops)
+        return surplus, earned + ops.maximum(ops.maximum(left, freed), 0.0)
+
+    def rebased(self, state: LipschitzState, contract: Contract) -> LipschitzState:
+        """The state as it is with a raised contract: as much slack, whatever the larger b would have earned before.
+
+        The allowance has what the coming round earns, which is more now.
+        """
+        after = replace(self, contract=contract)
+        shift = after._past(state.rounds, NUMPY) - self._past(state.rounds, NUMPY)
+        more = contract.earned_at(state.rounds, NUMPY) - self.contract.earned_at(state.rounds, NUMPY)
+        added = shift + (state.rounds + 1.0) * more
+        return state._replace(
+            surplus=state.surplus - (0.0 if self.rule == "paper" else shift),
+            allowance=state.allowance + (0.0 if self.rule == "tight" else more),
+            magnitude=state.magnitude + (more if contract.continuing else added),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""
         return {
             "kind": "lipschitz",
             "rule": self.rule,
-            "contract": asdict(self.contract),
+            "contract": self.contract.to_dict(),
             "bounds": self.bounds.to_dict(),
             "resolution": self.resolution,
         }
@@ -295,7 +390,7 @@ class LipschitzCertificate:
     def from_dict(cls, description: dict[str, Any]) -> LipschitzCertificate:
         """The certificate that `to_dict` described."""
         return cls(
-            Contract(**description["contract"]),
+            Contract.from_dict(description["contract"]),
             sensitivity_from_dict(description["bounds"]),
             description["rule"],
             resolution=description["resolution"],
@@ -307,12 +402,18 @@ class LipschitzCertificate:
         shape = () if self.online_ops is FLOATS else (self.contract.horizon,)
         saved.require_rounds(restored.rounds, self.contract.horizon)
         saved.require_flag("breached", restored.breached)
-        # Each round adds what it earns, but after a breach, and slack is a part of what was added.
-        rounds = 0.0 if restored.breached else restored.rounds
-        least, limit = self.contract.earned * (rounds + 1.0) * (1.0 - 1e-9), FLOATS.limit(0.0)
+        limit, contract = FLOATS.limit(0.0), self.contract
+        if contract.continuing:
+            least, most = 0.0, limit
+            lowest = -limit if self.rule == "paper" else 0.0
+        else:
+            # Each round adds what it earns, but after a breach, and slack is a part of what was added.
+            rounds = 0.0 if restored.breached or contract.scheduled else restored.rounds
+            least = contract.earned * (rounds + 1.0) * (1.0 - 1e-9)
+            most = restored.magnitude * (1.0 + 1e-9)
+            lowest = -most
         saved.require_numbers("magnitude", restored.magnitude, minimum=least, maximum=limit)
-        most = restored.magnitude * (1.0 + 1e-9)
-        saved.require_numbers("surplus", restored.surplus, minimum=-most, maximum=most)
+        saved.require_numbers("surplus", restored.surplus, minimum=lowest, maximum=most)
         largest = 0.0 if self.rule == "tight" else most
         saved.require_numbers("allowance", restored.allowance, maximum=largest)
         saved.require_numbers("memory", restored.memory, minimum=0.0, shape=shape)
@@ -329,10 +430,11 @@ class LipschitzCertificate:
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic.
 
-        It covers the guard's own sums over the horizon, and a plant whose states are larger than its costs, so that its
-        costs are differences of large numbers: 1e-9 in float64, for states up to about 10^5 times larger, and 2e-5 in
+        It covers the guard's own sums over the horizon, without a last round those of one round (see the module), and a
+        plant whose states are larger than its costs, so that its costs are differences of large numbers: 1e-9 in float64, for states up to about 10^5 times larger, and 2e-5 in
         float32, for states up to about 10 times larger.
         """
         horizon = self.contract.horizon
-        own = epsilon * (4.0 * (horizon + 16.0) + self.bounds.perturbation.round_off_growth(horizon))
+        rounds = 0.0 if self.contract.continuing else horizon
+        own = epsilon * (4.0 * (rounds + 16.0) + self.bounds.perturbation.round_off_growth(horizon))
         return max(own, math.sqrt(epsilon) / 16.0)

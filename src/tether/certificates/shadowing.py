@@ -93,6 +93,7 @@ class OpenedShadow(NamedTuple):
     backup: Number
     breached: Flag
     epsilon: float
+    rounds: Number
     observation: Array
     shadow: Shadow
 
@@ -158,6 +159,11 @@ class Shadowing(Structured):
             )
 
     @property
+    def fleets(self) -> bool:
+        """The environment replays one plant at a time."""
+        return False
+
+    @property
     def revealed_names(self) -> tuple[str, ...]:
         """What the environment hides until a round is over."""
         return tuple(self.env.hidden)
@@ -191,7 +197,7 @@ class Shadowing(Structured):
 
     def choose(self, opened: Any, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """See `Structured.choose`."""
-        choice = super().choose(Opened(*opened[:8]), proposal, prior, box, ops)
+        choice = super().choose(Opened(*opened[:9]), proposal, prior, box, ops)
         played = choice.action if ops is not NUMPY else np.array(choice.action)
         return choice._replace(taken=Watched(choice.taken, opened.observation, played, opened.shadow))
 

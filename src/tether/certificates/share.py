@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tether.core.certificate import Action
 from tether.core.ops import Flag, Number, Ops
 
 SEARCH = 16
@@ -88,3 +90,26 @@ def _next_share(bracket: Bracket, ops: Ops) -> Number:
     geometric = ops.where(low > 0.0, ops.sqrt(ops.where(low > 0.0, low, 1.0)) * ops.sqrt(high), high / 32.0)
     middle = ops.where(wide, geometric, low + 0.5 * width)
     return ops.where(ops.mod(bracket.step, 2.0) > 0.5, middle, crossing)
+
+
+def on_the_way(start: Action, wish: Action, share: Number, ops: Ops) -> Action:
+    """The point start + share (wish - start), exact at both ends."""
+    if isinstance(start, list):
+        return [on_the_way(*pair, share, ops) for pair in zip(start, wish, strict=True)]
+    partway = start + share * (wish - start)
+    return ops.where(share >= 1.0, wish, ops.where(share > 0.0, partway, start))
+
+
+def either(condition: Flag, if_true: Action, if_false: Action, ops: Ops) -> Action:
+    """`ops.where` for an action that may be a list of numbers."""
+    if isinstance(if_true, list):
+        return [ops.where(condition, *pair) for pair in zip(if_true, if_false, strict=True)]
+    return ops.where(condition, if_true, if_false)
+
+
+def least_excess(excesses: list[Number], ops: Ops) -> Number:
+    """The smallest of several excesses; what is not a number counts as infinite."""
+    smallest = ops.where(excesses[0] <= math.inf, excesses[0], math.inf)
+    for each in excesses[1:]:
+        smallest = ops.where(each < smallest, each, smallest)
+    return smallest

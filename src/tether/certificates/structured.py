@@ -35,6 +35,16 @@ largest. Each round may move both sides of (**) by a few epsilon of the costs in
 sqrt(epsilon)/16, or 4 epsilon (H + 16) if that is more, of everything that was added up and of the structure's `scale`.
 What the structure concludes from a cost (`close`) must be widened by round-off of the state, which it is told.
 
+**Schedules.** With lam_i and b_i for each round the excess is y_i = c_i - (1 + lam_i) c+_i, h b is b_1 + ... + b_h, and
+the structure is told the smallest lam of this and all later rounds: as c+ >= 0, no excess is larger with a larger lam,
+so its bounds are true. What was seen of a round is counted with its own lam.
+
+**No last round** (`horizon=math.inf`). T_K of the structure's list bounds y_h + ... + y_{h+n} for every n >= K, and
+b >= 0, so that (**) for n <= K is (**) for ever. What is kept is A_h - (h - 1) b, never above 0, as the promise is
+kept; each round adds its own reserve to it, epsilon's share of what was added up in that round and 4 eps of itself, for
+good, and the magnitude begins again: see `tether.certificates.lipschitz` for why that is enough and does not fade. To
+take what was spent for more than it is, or what was saved for less, is always sound.
+
 **Fail closed.** An excess that is not a number is not safe. A cost, bound or sum beyond `ops.limit` is a breach.
 
 Everything is written against `tether.core.ops.Ops`, as in `tether.certificates.lipschitz`. The structures of
@@ -44,18 +54,19 @@ tether's own systems are in their folders, `tether.systems.carbon.structure` for
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tether.certificates.share import largest_share
+from tether.certificates.share import either, largest_share, least_excess, on_the_way
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import saved, validate
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
+from tether.core.schedule import Schedule
 
 
 class StructuredState(NamedTuple):
@@ -64,11 +75,12 @@ class StructuredState(NamedTuple):
     rounds: Number
     """Number of closed rounds, h - 1."""
     account: Number
-    """A_h, cost units."""
+    """A_h, cost units; without a last round A_h - (h - 1) b."""
     gaps: Numbers
     """The structure's gaps, state units."""
     magnitude: Number
-    """Sum of the absolute values added up so far, cost units: what round-off is proportional to."""
+    """Sum of the absolute values added up so far, without a last round before this one only, cost units: what
+    round-off is proportional to."""
     backup: Number
     """Number of the backup that is carried; 0 is the prior."""
     breached: Flag
@@ -85,7 +97,7 @@ class Opened(NamedTuple):
     slack: Number
     """(h - 1) b - A_h, rounded inward, cost units."""
     b: Number
-    """Of the contract, cost units a round; here, because a derivative may be taken of everything that is in here."""
+    """Of this round, cost units; here, because a derivative may be taken of everything that is in here."""
     remaining: Number
     """Rounds left, this one included."""
     backup: Number
@@ -94,6 +106,8 @@ class Opened(NamedTuple):
     """Whether only the prior is played."""
     epsilon: float
     """Relative round-off of what is seen and computed in this round."""
+    rounds: Number
+    """Number of closed rounds, h - 1."""
 
 
 class Taken(NamedTuple):
@@ -158,6 +172,11 @@ class Structured:
         return ()
 
     @property
+    def fleets(self) -> bool:
+        """Whether `tether.Fleet` may run it on rows of plants: if the structure is made of single numbers."""
+        return self.system.scalar
+
+    @property
     def online_ops(self) -> Ops:
         """Single numbers, if the structure is made of them."""
         return FLOATS if self.system.scalar else NUMPY
@@ -171,7 +190,8 @@ class Structured:
         self, state: StructuredState, observation: Observation, ops: Ops = NUMPY, epsilon: float = 0.0
     ) -> Opened:
         """Begin a round with what is seen, [o] as the system's environment gives it."""
-        seen = self.system.read(observation)
+        # Of a fleet [n, o]: a number of the observation is then [n].
+        seen = self.system.read(np.moveaxis(observation, 0, -1) if ops.cases else observation)
         epsilon = max(epsilon, self.resolution, *(round_off(each) for each in (state.account, *seen)))
         if ops is FLOATS:
             seen = tuple(float(each) for each in seen)
@@ -180,19 +200,25 @@ class Structured:
         breached = ops.logical_or(state.breached, ops.logical_not(self.system.admits(inward, ops)))
         gaps = self.system.refine(state.gaps, seen, epsilon, ops)
         unit = self._unit_round_off(epsilon)
-        slack = state.rounds * self.contract.b * (1.0 - unit) - state.account - unit * state.magnitude
-        remaining = self.contract.horizon - state.rounds
-        return Opened(seen, gaps, slack, self.contract.b, remaining, state.backup, breached, epsilon)
+        contract = self.contract
+        slack = self._past(state.rounds, ops) * (1.0 - unit) - state.account - unit * state.magnitude
+        b, remaining = contract.b_at(state.rounds, ops), contract.horizon - state.rounds
+        return Opened(seen, gaps, slack, b, remaining, state.backup, breached, epsilon, state.rounds)
+
+    def _past(self, rounds: Number, ops: Ops) -> Number:
+        """The b of the closed rounds, cost units, as far as it is not in the account."""
+        return 0.0 * rounds if self.contract.continuing else self.contract.b_until(rounds, ops)
 
     def features(self, opened: Opened, ops: Ops = NUMPY) -> tuple[Number, ...]:
         """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below, rounds left).
 
         The slack is what this round may cost more than the prior where that pays eps: h b - A_h + lam*eps, cost units.
+        The rounds left are 0 if there is no last one.
         """
         return (
-            opened.slack + self.contract.earned,
+            opened.slack + self.contract.earned_at(opened.rounds, ops),
             *self.system.gap_features(opened.gaps, ops),
-            opened.remaining,
+            0.0 * opened.rounds if self.contract.continuing else opened.remaining,
         )
 
     def feature_units(self) -> tuple[float, ...]:
@@ -201,6 +227,7 @@ class Structured:
 
     def resume(self, features: Any) -> StructuredState:
         """A state in which the coming round has these `features`, for a plan that goes on from them."""
+        self.contract.require_constant("a plan")
         slack, above, below, remaining = (features[i] for i in range(4))
         rounds, zero = self.contract.horizon - remaining, 0.0 * slack
         account = rounds * self.contract.b + self.contract.earned - slack
@@ -217,12 +244,13 @@ class Structured:
             box: The actions that there are.
             ops: What to compute with.
         """
-        usable = ops.isfinite(proposal - prior)
+        usable = finite = ops.isfinite(proposal - prior)
         if self.system.entries > 0:
-            usable = ops.all(usable)
+            finite = ops.all(usable, axis=-1, keepdims=True)
+            usable = finite[..., 0]
         one = self._single(ops)
-        now = self._round(opened, prior, box)
-        wish = self._entries(self._inside(ops.where(usable, proposal, prior), box, ops))
+        now = self._round(opened, prior, box, one)
+        wish = self._entries(self._inside(ops.where(finite, proposal, prior), box, ops), ops)
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
         breached = one.logical_or(opened.breached, one.logical_not(known))
         plans = self.system.plans(box.low, box.high)
@@ -232,23 +260,23 @@ class Structured:
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
             traced, now, start, wish = inputs
             here = traced._replace(epsilon=opened.epsilon)  # a plain number, not one that is traced
-            bounds = self._all(now, _on_the_way(start, wish, share, one), plans, one)
-            return self._least([self._excess(here, each, one) for each in bounds], one)
+            bounds = self._all(now, on_the_way(start, wish, share, one), plans, one)
+            return least_excess([self._excess(here, each, one) for each in bounds], one)
 
         inputs = (opened, now, start, wish)
         share = largest_share(excess, inputs, self._farthest(start, wish, one), one)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
-        entries = _either(breached, now.prior, _on_the_way(start, wish, share, one), one)
+        entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)
-        action = ops.stack(entries) if isinstance(entries, list) else entries
+        action = ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
         deviation = length(action - prior, box.norm, ops)
         return Choice(action, deviation, deviation, margin, taken.backup, taken, taken.breached)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""
         one = self._single(ops)
-        entries = self._carried(opened, self._round(opened, prior, box), one)
-        return ops.stack(entries) if isinstance(entries, list) else entries
+        entries = self._carried(opened, self._round(opened, prior, box, one), one)
+        return ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
 
     def weigh(
         self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
@@ -259,16 +287,28 @@ class Structured:
         action is safe.
         """
         plans = self.system.plans(box.low, box.high)
-        bounds = self._all(self._round(opened, prior, box), self._entries(action), plans, ops)
-        excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
-        now, first = bounds[0].totals[0], bounds[0]
-        return -excess, Taken(now, first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon)
+        now, entries = self._round(opened, prior, box, ops), self._entries(action, ops)
+        bounds = self._all(now, entries, plans, ops)
+        excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
+        first = bounds[0]
+        taken = Taken(
+            first.totals[0], first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon
+        )
+        return -excess, taken
 
     def update(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
     ) -> StructuredState:
         """Close a round in which an action was `taken`."""
         return self.close(state, taken, outcome, 0.0 * state.account, ops)
+
+    def rebased(self, state: StructuredState, contract: Contract) -> StructuredState:
+        """The state as it is with a raised contract: as much slack, whatever the larger b would have earned before."""
+        change = self._past(state.rounds, NUMPY)
+        shift = replace(self, contract=contract)._past(state.rounds, NUMPY) - change
+        return state._replace(
+            account=state.account + shift, magnitude=state.magnitude + shift + contract.earned
+        )
 
     def close(
         self, state: StructuredState, taken: Taken, outcome: Outcome, paid: Number, ops: Ops
@@ -285,11 +325,18 @@ class Structured:
         cost = ops.where(accepted, cost, contract.cost_floor)
         floor, gaps = self.system.close(taken.step, cost, epsilon, ops)
         floor = ops.maximum(floor, ops.maximum(paid, contract.cost_floor))
-        excess = ops.minimum(taken.now, cost - (1.0 + contract.lam) * floor)
-        rounds = state.rounds + 1.0
-        account = ops.minimum(state.account + excess, rounds * contract.b)
-        magnitude = state.magnitude + (2.0 + contract.lam) * cost + contract.earned + abs(taken.now)
+        lam, rounds = contract.lam_at(state.rounds, ops), state.rounds + 1.0
+        excess = ops.minimum(taken.now, cost - (1.0 + lam) * floor)
+        earned = contract.earned_at(state.rounds, ops)
+        magnitude = state.magnitude + (2.0 + lam) * cost + earned + abs(taken.now)
         covered = ops.logical_and(accepted, magnitude <= ops.limit(magnitude))
+        if contract.continuing:
+            reserve = unit * magnitude + 4.0 * round_off(state.account) * abs(state.account)
+            spent = state.account + excess - contract.b_at(state.rounds, ops) + reserve
+            account = ops.minimum(spent, 0.0)
+            magnitude = 0.0 * rounds + contract.earned_at(rounds, ops) + self.system.scale
+        else:
+            account = ops.minimum(state.account + excess, contract.b_until(rounds, ops))
         covered = ops.logical_and(covered, ops.logical_not(taken.breached))
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
         return StructuredState(rounds, account, gaps, magnitude, taken.backup, breached)
@@ -299,7 +346,7 @@ class Structured:
         system: Any = self.system
         return {
             "kind": "structured",
-            "contract": asdict(self.contract),
+            "contract": self.contract.to_dict(),
             "system": {"kind": system.kind, **asdict(system)},
             "resolution": self.resolution,
         }
@@ -307,14 +354,16 @@ class Structured:
     def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[Any, Any]:
         """The state and the open round that were saved as plain numbers and lists, checked."""
         restored = StructuredState(**{**state, "gaps": self.restored_gaps(state["gaps"])})
-        horizon, contract = self.contract.horizon, self.contract
-        saved.require_rounds(restored.rounds, horizon)
+        contract = self.contract
+        saved.require_rounds(restored.rounds, contract.horizon)
         saved.require_numbers("account", restored.account)
-        if restored.account > restored.rounds * contract.b:
+        if restored.account > self._past(restored.rounds, NUMPY):
             raise ValueError(
-                f"account must be at most b for each of {restored.rounds:g} rounds, got {restored.account!r}"
+                f"account must be at most b for each of {restored.rounds:g} rounds, without a last one at most 0, got "
+                f"{restored.account!r}"
             )
-        saved.require_numbers("magnitude", restored.magnitude, minimum=contract.earned + self.system.scale)
+        earned = 0.0 if contract.scheduled else contract.earned
+        saved.require_numbers("magnitude", restored.magnitude, minimum=earned + self.system.scale)
         saved.require_choice("backup", restored.backup, len(self.backup_names))
         saved.require_flag("breached", restored.breached)
         if taken is None:
@@ -327,7 +376,7 @@ class Structured:
 
     def restored_gaps(self, entries: Any) -> Any:
         """The gaps that were saved as plain numbers and lists, checked."""
-        gaps, fresh = _numbers(entries), self.system.start(0.0)
+        gaps, fresh = tuple(saved.numbers(each) for each in entries), self.system.start(0.0)
         if len(gaps) != len(fresh):
             raise ValueError(f"gaps must be {len(fresh)} numbers or arrays, got {entries!r}")
         for each, like in zip(gaps, fresh, strict=True):
@@ -336,7 +385,7 @@ class Structured:
 
     def restored_step(self, entries: Any) -> Any:
         """The numbers of an open round that `Structure.close` needs, saved as plain numbers and lists."""
-        return _numbers(entries)
+        return tuple(saved.numbers(each) for each in entries)
 
     def _single(self, ops: Ops) -> Ops:
         """What the structure computes with: a share and a cost are single numbers, whatever an action is."""
@@ -344,13 +393,13 @@ class Structured:
             return NUMPY if ops is FLOATS else ops
         return FLOATS if self.system.entries and ops is NUMPY else ops
 
-    def _round(self, opened: Opened, prior: Action, box: Box) -> Round:
+    def _round(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Round:
         contract = self.contract
         return Round(
             opened.gaps,
             opened.seen,
-            self._entries(prior),
-            contract.lam,
+            self._entries(prior, ops),
+            contract.least_lam(opened.rounds, ops),
             contract.cost_floor,
             box.low,
             box.high,
@@ -361,13 +410,15 @@ class Structured:
         action = ops.minimum(ops.maximum(action, box.low), box.high)
         return ops.minimum(ops.maximum(action, self.system.low), self.system.high)
 
-    def _entries(self, action: Action) -> Action:
+    def _entries(self, action: Action, ops: Ops) -> Action:
         """A vector as a list of single numbers, if that is how the system is described.
 
         A compiler then sees numbers only, and does not work out a vector again for each of its entries.
         """
         if not self.system.scalar or self.system.entries == 0:
             return action
+        if ops.cases:
+            return list(np.moveaxis(action, -1, 0))
         return action.tolist() if isinstance(action, np.ndarray) else list(action)
 
     def _all(self, now: Round, action: Action, plans: tuple[int, ...], ops: Ops) -> list[Bounds]:
@@ -376,33 +427,32 @@ class Structured:
     def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, part: float = 1.0) -> Number:
         """The largest excess of the left-hand side of (**) over the right, over n; cost units, rounded outward.
 
-        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b. `part` of it is
+        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b, or with a schedule
+        minus what the n + 1 rounds from this one on earn by it. `part` of it is
         kept: an action that was found with all of it is looked at again with a part, as a compiler may compute it
         twice in different ways.
         """
         unit = self._unit_round_off(opened.epsilon)
-        b = opened.b * (1.0 - unit)
+        kept = 1.0 - unit
+        b = opened.b * kept
         unit = part * unit
         base = opened.slack - unit * bounds.ceiling
         over = [
             ops.where(n < opened.remaining, total + unit * abs(total) - base - (n + 1) * b, -math.inf)
             for n, total in enumerate(bounds.totals)
         ]
+        if isinstance(self.contract.b, Schedule):
+            more = 0.0 * b
+            for n in range(1, len(over)):
+                more = more + (self.contract.b_at(opened.rounds + n, ops) * kept - b)
+                over[n] = over[n] - more
         return ops.largest(over)
-
-    @staticmethod
-    def _least(excesses: list[Number], ops: Ops) -> Number:
-        """The smallest; what is not a number counts as infinite."""
-        least = ops.where(excesses[0] <= math.inf, excesses[0], math.inf)
-        for each in excesses[1:]:
-            least = ops.where(each < least, each, least)
-        return least
 
     def _carried(self, opened: Opened, now: Round, ops: Ops) -> Action:
         """The carried backup's action."""
         action = now.prior
         for plan in range(1, 1 + len(self.system.backups)):
-            action = _either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
+            action = either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
         return action
 
     def _start(self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops) -> Action:
@@ -410,8 +460,8 @@ class Structured:
         if not self.system.backups:
             return now.prior
         bounds = self._all(now, now.prior, plans, ops)
-        excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
-        return _either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
+        excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
+        return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
 
     def _take(
         self,
@@ -433,7 +483,7 @@ class Structured:
             kept = ops.logical_or(kept, safe)
         breached = ops.logical_or(breached, ops.logical_not(kept))
         first = bounds[0]
-        margin = opened.slack + self.contract.b - first.totals[0]
+        margin = opened.slack + opened.b - first.totals[0]
         return Taken(first.totals[0], first.ceiling, first.step, backup, breached, opened.epsilon), margin
 
     def _farthest(self, start: Action, wish: Action, ops: Ops) -> Number:
@@ -450,24 +500,5 @@ class Structured:
 
     def _unit_round_off(self, epsilon: float) -> float:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""
-        return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)
-
-
-def _on_the_way(start: Action, wish: Action, share: Number, ops: Ops) -> Action:
-    """The point start + share (wish - start), exact at both ends."""
-    if isinstance(start, list):
-        return [_on_the_way(*pair, share, ops) for pair in zip(start, wish, strict=True)]
-    partway = start + share * (wish - start)
-    return ops.where(share >= 1.0, wish, ops.where(share > 0.0, partway, start))
-
-
-def _either(condition: Flag, if_true: Action, if_false: Action, ops: Ops) -> Action:
-    """`ops.where` for an action that may be a list of numbers."""
-    if isinstance(if_true, list):
-        return [ops.where(condition, *pair) for pair in zip(if_true, if_false, strict=True)]
-    return ops.where(condition, if_true, if_false)
-
-
-def _numbers(entries: Any) -> tuple[Any, ...]:
-    """Saved gaps: numbers stay what they are, lists become arrays."""
-    return tuple(saved.numbers(each) for each in entries)
+        rounds = 0.0 if self.contract.continuing else self.contract.horizon
+        return max(4.0 * epsilon * (rounds + 16.0), math.sqrt(epsilon) / 16.0)

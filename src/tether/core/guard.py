@@ -26,6 +26,7 @@ from tether.core.decision import AssumptionBreach, Breach, Decision, GuardMisuse
 from tether.core.monitor import Contradiction, Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
 from tether.core.projection import NORMS, Norm
+from tether.core.schedule import Horizon
 from tether.core.turn import Turn
 
 __all__ = ["AssumptionBreach", "Breach", "Decision", "Guard", "GuardMisuse", "PriorFailed", "Reason"]
@@ -122,12 +123,12 @@ class Guard:
         return int(self._state.rounds) + 1
 
     @property
-    def horizon(self) -> int:
-        """Number of rounds of an episode."""
+    def horizon(self) -> Horizon:
+        """Number of rounds of an episode; `math.inf` if there is no last one."""
         return self.certificate.contract.horizon
 
     @property
-    def uncertified_from(self) -> int:
+    def uncertified_from(self) -> Horizon:
         """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
         return self.horizon + 1 if self.breach is None else self.breach.round
 
