@@ -431,8 +431,8 @@ class LipschitzCertificate:
         """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic.
 
         It covers the guard's own sums over the horizon, without a last round those of one round (see the module), and a
-        plant whose states are larger than its costs, so that its costs are differences of large numbers: 1e-9 in float64, for states up to about 10^5 times larger, and 2e-5 in
-        float32, for states up to about 10 times larger.
+        plant whose states are larger than its costs, so that its costs are differences of large numbers: 1e-9 in
+        float64, for states up to about 10^5 times larger, and 2e-5 in float32, for states up to about 10 times larger.
         """
         horizon = self.contract.horizon
         rounds = 0.0 if self.contract.continuing else horizon

@@ -291,10 +291,8 @@ class Structured:
         bounds = self._all(now, entries, plans, ops)
         excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
         first = bounds[0]
-        taken = Taken(
-            first.totals[0], first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon
-        )
-        return -excess, taken
+        rest = opened.backup, opened.breached, opened.epsilon
+        return -excess, Taken(first.totals[0], first.ceiling, first.step, *rest)
 
     def update(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
@@ -358,10 +356,8 @@ class Structured:
         saved.require_rounds(restored.rounds, contract.horizon)
         saved.require_numbers("account", restored.account)
         if restored.account > self._past(restored.rounds, NUMPY):
-            raise ValueError(
-                f"account must be at most b for each of {restored.rounds:g} rounds, without a last one at most 0, got "
-                f"{restored.account!r}"
-            )
+            most = self._past(restored.rounds, NUMPY)
+            raise ValueError(f"account must be at most {most:g}, the b so far, got {restored.account!r}")
         earned = 0.0 if contract.scheduled else contract.earned
         saved.require_numbers("magnitude", restored.magnitude, minimum=earned + self.system.scale)
         saved.require_choice("backup", restored.backup, len(self.backup_names))

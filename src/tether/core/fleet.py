@@ -8,7 +8,6 @@ at that plant only.
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections import Counter
@@ -395,9 +394,7 @@ class Fleet:
         try:
             if certificate is None:
                 certificate = saved_guard.certificate_from_dict(saved["certificate"])
-            elif json.loads(json.dumps(certificate.to_dict())) != json.loads(
-                json.dumps(saved["certificate"])
-            ):
+            elif not saved_guard.describes(saved["certificate"], certificate):
                 raise ValueError(f"the fleet was saved with another certificate: {saved['certificate']!r}")
             low, high = bound_from_json(saved["low"], -math.inf), bound_from_json(saved["high"], math.inf)
             plants, resolution = saved["plants"], saved["resolution"]

@@ -8,7 +8,6 @@ or an answer that is not an action leads to the prior, and is reported.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import warnings
 from collections import Counter
@@ -26,12 +25,13 @@ from tether.core.decision import AssumptionBreach, Breach, Decision, GuardMisuse
 from tether.core.monitor import Contradiction, Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
 from tether.core.projection import NORMS, Norm
+from tether.core.raising import Raising, promises_to_json
 from tether.core.schedule import Horizon
 from tether.core.turn import Turn
 
 __all__ = ["AssumptionBreach", "Breach", "Decision", "Guard", "GuardMisuse", "PriorFailed", "Reason"]
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 _MONITOR_METHODS = ("start", "arrived", "paid")
 _CERTIFICATE_PARTS = (
     "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
@@ -40,10 +40,11 @@ _CERTIFICATE_PARTS = (
 _STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
 
 
-class Guard:
+class Guard(Raising):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
-    Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
+    Call `act` before and `observe` after every round, `reset` before every further episode; with `horizon=math.inf`
+    there need not be any. At `reset` the
     promise starts again: it compares with the prior started from the state that the plant is in then.
 
     Args:
@@ -94,7 +95,7 @@ class Guard:
         validate.choice("norm", norm, NORMS)
         if monitor is not None:
             validate.parts("monitor", monitor, _MONITOR_METHODS, "tether.core.monitor.Monitor")
-        self.certificate = certificate
+        self.certificate = self._signed = certificate
         self.resolution = validate.number("resolution", resolution, minimum=0.0)
         self.prior = prior
         self.monitor = monitor
@@ -109,6 +110,7 @@ class Guard:
         """Begin an episode; `counts` go on."""
         with self._turn:
             self._ops = self.certificate.online_ops
+            self._promised = [(1, self.certificate.contract)]
             self._state: Any = self.certificate.start(self._ops, 0.0)
             validate.parts("a certificate's state", self._state, _STATE_PARTS, "a NamedTuple with these")
             self._taken: Any = None
@@ -116,11 +118,6 @@ class Guard:
             self.breach: Breach | None = None
             self._watched: Any = None if self.monitor is None else self.monitor.start()
             self._played: Any = None
-
-    @property
-    def round(self) -> int:
-        """The round that is open or comes next, counted from 1; horizon + 1 when the episode is over."""
-        return int(self._state.rounds) + 1
 
     @property
     def horizon(self) -> Horizon:
@@ -383,7 +380,8 @@ class Guard:
             numbers = {name: convert.plain_lists(value) for name, value in self._state._asdict().items()}
             return {
                 "version": STATE_VERSION,
-                "certificate": self.certificate.to_dict(),
+                "certificate": self._signed.to_dict(),
+                "contracts": promises_to_json(self._promised),
                 "low": bound_to_json(self._actions.low),
                 "high": bound_to_json(self._actions.high),
                 "norm": self.norm,
@@ -430,9 +428,7 @@ class Guard:
         try:
             if certificate is None:
                 certificate = saved_guard.certificate_from_dict(saved["certificate"])
-            elif json.loads(json.dumps(certificate.to_dict())) != json.loads(
-                json.dumps(saved["certificate"])
-            ):
+            elif not saved_guard.describes(saved["certificate"], certificate):
                 raise ValueError(f"the guard was saved with another certificate: {saved['certificate']!r}")
             low = bound_from_json(saved["low"], -math.inf)
             high = bound_from_json(saved["high"], math.inf)
@@ -443,6 +439,7 @@ class Guard:
         return guard
 
     def _restore(self, saved: dict[str, Any]) -> None:
+        self._restore_promises(saved["contracts"])
         self._epsilon = validate.number("epsilon", saved["epsilon"], minimum=self.resolution)
         # A round that the certificate could not open has nothing to restore.
         taken = saved["taken"] or None

@@ -32,8 +32,9 @@ class Schedule:
     """Whether they begin again after P rounds; if not there are no more."""
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Schedule) and self.repeats == other.repeats
-        return same and np.array_equal(self.values, other.values)
+        if not isinstance(other, Schedule) or self.repeats != other.repeats:
+            return False
+        return np.array_equal(self.values, other.values)
 
     def __hash__(self) -> int:
         return hash((self.repeats, *np.asarray(self.values).tolist()))
@@ -42,30 +43,26 @@ class Schedule:
         values = np.asarray(self.values).tolist()
         return f"periodic({values})" if self.repeats else repr(values)
 
-    def at(self, rounds: Number, ops: Ops) -> Number:
+    def at(self, rounds: Number, ops: Ops) -> Any:
         """The number of the round that comes after so many."""
-        return self._entry(self.values, rounds, ops)
+        return _taken(self.values, self._places(rounds, ops), ops)
 
-    def least_from(self, rounds: Number, ops: Ops) -> Number:
+    def least_from(self, rounds: Number, ops: Ops) -> Any:
         """The smallest number of the round that comes after so many and of all later ones."""
-        return self._entry(self.least, rounds, ops)
+        return _taken(self.least, self._places(rounds, ops), ops)
 
-    def until(self, rounds: Number, ops: Ops) -> Number:
+    def until(self, rounds: Number, ops: Ops) -> Any:
         """The sum of the first `rounds` numbers."""
         period = len(self.values)
         if not self.repeats:
             return _taken(self.sums, rounds, ops)
         whole = ops.floor(rounds / period)
-        sums: Any = self.sums
-        return whole * float(sums[-1]) + _taken(sums, rounds - whole * period, ops)
+        return whole * self.sums[-1] + _taken(self.sums, rounds - whole * period, ops)
 
     def ahead(self, rounds: Number, count: int, ops: Ops) -> Any:
         """[..., count] the numbers of the rounds that come after so many; of a finite schedule the last one goes on."""
         places = ops.asarray(rounds)[..., None] + ops.arange(count)
         return _taken(self.values, self._places(places, ops), ops)
-
-    def _entry(self, entries: Any, rounds: Number, ops: Ops) -> Number:
-        return _taken(entries, self._places(rounds, ops), ops)
 
     def _places(self, rounds: Any, ops: Ops) -> Any:
         period = len(self.values)
@@ -117,17 +114,20 @@ def _schedule(name: str, values: Sequence[float], *, repeats: bool) -> Schedule:
 
 def at(rate: Rate, rounds: Number, ops: Ops) -> Number:
     """The number of the round that comes after so many."""
-    return rate.at(rounds, ops) if isinstance(rate, Schedule) else rate
+    number: Number = rate.at(rounds, ops) if isinstance(rate, Schedule) else rate
+    return number
 
 
 def least_from(rate: Rate, rounds: Number, ops: Ops) -> Number:
     """The smallest number of the round that comes after so many and of all later ones."""
-    return rate.least_from(rounds, ops) if isinstance(rate, Schedule) else rate
+    number: Number = rate.least_from(rounds, ops) if isinstance(rate, Schedule) else rate
+    return number
 
 
 def until(rate: Rate, rounds: Number, ops: Ops) -> Number:
     """The sum of the numbers of the first `rounds` rounds."""
-    return rate.until(rounds, ops) if isinstance(rate, Schedule) else rounds * rate
+    total: Number = rate.until(rounds, ops) if isinstance(rate, Schedule) else rounds * rate
+    return total
 
 
 def ahead(rate: Rate, rounds: Number, count: int, ops: Ops) -> Any:
