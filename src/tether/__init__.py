@@ -19,6 +19,7 @@ from tether.core.contract import Contract
 from tether.core.extras import missing
 from tether.core.fleet import Fleet
 from tether.core.guard import Guard
+from tether.core.noise import cut_noise
 from tether.core.schedule import periodic
 from tether.core.sensitivity import Sensitivity, geometric, table
 
@@ -62,6 +63,7 @@ __all__ = [
     "Sensitivity",
     "Structured",
     "audit",
+    "cut_noise",
     "data",
     "envs",
     "estimate",

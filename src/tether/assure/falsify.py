@@ -79,6 +79,8 @@ def falsify(
     guarded = validate.count("guarded", guarded, minimum=0)
     rng = np.random.default_rng(validate.count("seed", seed, minimum=0))
     low, high = env.low if low is None else low, env.high if high is None else high
+    if contract is not None:
+        contract.require_constant("falsify")
     horizon = contract.horizon if contract is not None else 24 if episodes is None else episodes.horizon
     lams = LAMS if contract is None else (contract.lam,)
     breeder = Breeder(series_ranges(env, episodes, horizon), horizon, env.action_shape, lams, rng)

@@ -150,6 +150,30 @@ class Contract:
             b=schedule.raised("b", self.b, b, self.horizon),
         )
 
+    def resting_on(self, what: str, confidence: float) -> Contract:
+        """The contract where it also rests on something that holds with a probability only.
+
+        By the union bound everything that it rests on holds together with at least 1 minus the sum of what is missing
+        to 1, whether or not these events are independent.
+
+        Args:
+            what: In words.
+            confidence: Its probability, above 0 and at most 1.
+
+        Raises:
+            ValueError: Nothing is left of the probability.
+        """
+        together = self.confidence - (1.0 - validate.number("confidence", confidence, above=0.0))
+        if together >= 1.0:
+            return self
+        if together <= 0.0:
+            raise ValueError(
+                f"nothing is left of the promise: it holds with probability {self.confidence:g}, and {what} with "
+                f"{confidence:g}"
+            )
+        rests_on = f"{self.rests_on}; {what}" if self.rests_on else what
+        return replace(self, confidence=together, rests_on=rests_on)
+
     def require_constant(self, what: str) -> None:
         """Refuse a contract without a last round or with a schedule, which `what` has no use for."""
         if self.continuing or self.scheduled:

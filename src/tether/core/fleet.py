@@ -12,8 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -23,54 +22,17 @@ from tether.core import convert, rows, validate
 from tether.core import saved as saved_guard
 from tether.core.actions import Actions, bound_from_json, bound_to_json
 from tether.core.certificate import Box, Certificate, Choice, Outcome, accepted_cost
+from tether.core.contract import Contract
 from tether.core.decision import AssumptionBreach, Breach, GuardMisuse, PriorFailed, Reason
+from tether.core.fleet_decision import REASONS, Flags, FleetDecision, Floats
 from tether.core.fleet_ops import FLEET
 from tether.core.ops import FLOAT32, coarsest
 from tether.core.projection import NORMS, Norm
+from tether.core.raising import spliced
 from tether.core.turn import Turn
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
 STATE_VERSION = 1
-_REASONS = tuple(Reason)
-_SAFE, _TOO_FAR, _OUT_OF_BOUNDS, _INVALID, _BREACH = range(len(_REASONS))
-
-
-@dataclass(frozen=True)
-class FleetDecision:
-    """What a fleet decided in one call; the rows of plants that did not act have no meaning."""
-
-    rounds: Floats
-    """[n] each plant's round, counted from 1."""
-    actions: Floats
-    """[n] or [n, k] what to play."""
-    prior_actions: Floats
-    """[n] or [n, k] what the prior would play."""
-    deviations: Floats
-    """[n] ||action - prior action||, action units."""
-    radii: Floats
-    """[n] the largest that was safe, action units."""
-    margins: Floats
-    """[n] how far below its bound each cumulative cost will be at least, cost units; NaN after a breach."""
-    intervened: Flags
-    """[n] whether the action differs from the proposal."""
-    reason_codes: NDArray[np.int8]
-    """[n] places in `tuple(tether.Reason)`."""
-    backup_codes: NDArray[np.int64]
-    """[n] places in the certificate's `backup_names`."""
-    backup_names: tuple[str, ...]
-    """Of the certificate."""
-
-    @cached_property
-    def reasons(self) -> NDArray[np.str_]:
-        """[n] why, in the words of `tether.Reason`."""
-        return np.array([str(each) for each in _REASONS])[self.reason_codes]
-
-    @cached_property
-    def backups(self) -> NDArray[np.str_]:
-        """[n] what keeps the promise from the next round on if nothing else is decided."""
-        return np.array(self.backup_names)[self.backup_codes]
+_SAFE, _TOO_FAR, _OUT_OF_BOUNDS, _INVALID, _BREACH = range(len(REASONS))
 
 
 class Fleet:
@@ -128,7 +90,9 @@ class Fleet:
             raise TypeError(f"prior must be callable as prior(observations) -> actions, got {prior!r}")
         validate.choice("norm", norm, NORMS)
         self.certificate, self.prior, self.norm = certificate, prior, norm
+        self._signed = certificate
         self.n = validate.count("n", n)
+        self._promised = [(np.ones(self.n, dtype=np.int64), certificate.contract)]
         self.resolution = validate.number("resolution", resolution, minimum=0.0)
         self._actions = Actions(low, high)
         self._box = Box(self._actions.low, self._actions.high, norm)
@@ -147,6 +111,7 @@ class Fleet:
             fresh = rows.repeated(self.certificate.start(self.certificate.online_ops, 0.0), self.n)
             self._state = rows.either(chosen, fresh, self._state)
             self._open = self._open & ~chosen
+            self._promised = [(np.where(chosen, 1, at), contract) for at, contract in self._promised]
             self.breaches = {plant: each for plant, each in self.breaches.items() if not chosen[plant]}
             if np.all(chosen):
                 self._epsilon = self.resolution
@@ -173,6 +138,23 @@ class Fleet:
         for plant, breach in self.breaches.items():
             certified[plant] = breach.round
         return certified
+
+    def contract(self, plant: int) -> Contract:
+        """What a plant's episode promises, see `tether.Guard.contract`."""
+        promised = [(int(at[plant]), contract) for at, contract in self._promised]
+        if all(at == 1 for at, _ in promised):
+            return self.certificate.contract
+        return spliced(promised, int(self._state.rounds[plant]))
+
+    def raise_contract(self, *, lam: Any = None, b: Any = None) -> None:
+        """Promise less from the coming round of every plant on; see `tether.Guard.raise_contract`."""
+        with self._turn:
+            self._require("are in an open round; call observe(costs), then raise the contract", self._open)
+            certificate: Any = self.certificate
+            raised = certificate.contract.raised(lam, b)
+            self._state = certificate.rebased(self._state, raised)
+            self.certificate = replace(certificate, contract=raised)
+            self._promised = [*self._promised, (self.rounds, raised)]
 
     def act(self, observations: Any, proposals: Any, where: ArrayLike | None = None) -> FleetDecision:
         """Decide what to play at every plant, or at those that `where` says.
@@ -276,8 +258,8 @@ class Fleet:
         codes[~kept & ~self._inside(wishes)] = _OUT_OF_BOUNDS
         codes[~_all(np.isfinite(wishes))] = _INVALID
         codes[breached] = _BREACH
-        tally = np.bincount(codes[chosen], minlength=len(_REASONS))
-        for reason, count in zip(_REASONS, tally.tolist(), strict=True):
+        tally = np.bincount(codes[chosen], minlength=len(REASONS))
+        for reason, count in zip(REASONS, tally.tolist(), strict=True):
             if count:
                 self.counts[reason] += count
         self._taken = (
@@ -349,7 +331,8 @@ class Fleet:
             return {
                 "version": STATE_VERSION,
                 "kind": "fleet",
-                "certificate": self.certificate.to_dict(),
+                "certificate": self._signed.to_dict(),
+                "contracts": [[at.tolist(), contract.to_dict()] for at, contract in self._promised],
                 "low": bound_to_json(self._actions.low),
                 "high": bound_to_json(self._actions.high),
                 "norm": self.norm,
@@ -405,6 +388,10 @@ class Fleet:
         return fleet
 
     def _restore(self, saved: dict[str, Any]) -> None:
+        self._promised = [(np.array(at), Contract.from_dict(each)) for at, each in saved["contracts"]]
+        for at, _ in self._promised:
+            saved_guard.require_numbers("contracts", at, minimum=1.0, shape=(self.n,))
+        self.certificate = replace(self.certificate, contract=self._promised[-1][1])  # type: ignore[type-var]
         restored = [self.certificate.restore(each["state"], each["taken"]) for each in saved["plants"]]
         self._state = rows.stacked([state for state, _ in restored])
         self._open = np.array([taken is not None for _, taken in restored])

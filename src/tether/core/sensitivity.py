@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tether.core import validate
+from tether.core.contract import Contract
 from tether.core.ops import Number, Ops
 from tether.core.schedule import Horizon
 
@@ -424,6 +425,26 @@ class EstimatedSensitivity(Sensitivity):
     def proved(self) -> bool:
         """Whether the constants are proved: never, as they are estimates."""
         return False
+
+    def signed(self, contract: Contract) -> Contract:
+        """The contract with the probability that it has with these constants.
+
+        There are three estimates, `immediate`, `carried` and the perturbation function, and each may fail; they are
+        made once, so that the probability is that of the log, for all later episodes together. The safety factor is
+        not counted: it makes up for what the estimate's own model of the log leaves out.
+
+        Args:
+            contract: The promise, without these constants.
+
+        Example:
+            >>> from tether import Contract
+            >>> bounds = EstimatedSensitivity(2.0, 1.0, geometric(0.5), confidence=0.99, rows=1000)
+            >>> print(bounds.signed(Contract(lam=1.0, b=0.5, horizon=24)))  # doctest: +NORMALIZE_WHITESPACE
+            J_h <= (1 + 1) J_h(prior) + 0.5 h, with probability 0.97 an episode,
+            which rests on three constants estimated from 1000 rows at 0.99 each
+        """
+        what = f"three constants estimated from {self.rows} rows at {self.confidence:g} each"
+        return contract.resting_on(what, 1.0 - 3.0 * (1.0 - self.confidence))
 
 
 def sensitivity_from_dict(description: dict[str, Any]) -> Sensitivity:
