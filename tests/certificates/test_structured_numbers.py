@@ -95,7 +95,9 @@ def test_the_slack_of_a_round_keeps_the_documented_reserve(epsilon):
     for made, given in ((certificate(), epsilon), (certificate(resolution=epsilon), 0.0)):
         opened = made.open(state(), [2.0], FLOATS, given)
         assert opened.slack == pytest.approx(expected, rel=1e-13)
-        assert opened == Opened((2.0,), (0.5, 0.25), opened.slack, 3.0, 3.0, 0.0, False, epsilon, opened.rounds)
+        assert opened == Opened(
+            (2.0,), (0.5, 0.25), opened.slack, 3.0, 3.0, 0.0, False, epsilon, opened.rounds
+        )
         assert made.features(opened, FLOATS) == (opened.slack + 5.0, 0.5, 0.25, 3.0)
     coarse = certificate().open(state(), [np.float32(2.0)], FLOATS)
     assert coarse.epsilon == FLOAT32

@@ -167,19 +167,18 @@ def attack_once(
         noise: Standard deviation of the noise of the cost's slope, relative.
         report: Called with every round.
     """
-    made = [Plants(plants, np.random.default_rng((seed, 0)), noise) for _ in range(2)]
+    guarded, free = (Plants(plants, np.random.default_rng((seed, 0)), noise) for _ in range(2))
     rng = np.random.default_rng((seed, 1))
     fleet = Fleet(certificate, lambda observations: L_PI * observations[:, 0], plants, resolution=0.0)
     accounts = [Account(plants), Account(plants)]
     styles = rng.integers(5, size=plants)
-    signed, radii = certificate.contract, np.zeros(rounds)
+    radii = np.zeros(rounds)
     for h in range(rounds):
         if raises and h in raises:
             lam, b = raises[h]
             fleet.raise_contract(lam=lam, b=b)
         promise: Any = fleet.certificate.contract
         lam, b = (_at(getattr(promise, name), h) for name in ("lam", "b"))
-        guarded, free = made
         wish = proposals(guarded, styles, rng)
         prior = L_PI * guarded.own
         decision = fleet.act(guarded.own[:, None], prior + wish)
@@ -193,14 +192,14 @@ def attack_once(
     tenth = max(rounds // 10, 1)
     return Finding(
         kind,
-        str(signed),
+        str(certificate.contract),
         certificate.rule,
         plants,
         plants * rounds,
         int(accounts[0].broken.sum()),
         int(accounts[1].broken.sum()),
         int(fleet.breached.sum()),
-        1.0 - signed.confidence,
+        1.0 - certificate.contract.confidence,
         float(accounts[0].nearest.min()),
         float(radii[tenth : 2 * tenth].mean()) if rounds > tenth else float(radii.mean()),
         float(radii[-tenth:].mean()),

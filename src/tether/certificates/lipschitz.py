@@ -403,16 +403,12 @@ class LipschitzCertificate:
         saved.require_rounds(restored.rounds, self.contract.horizon)
         saved.require_flag("breached", restored.breached)
         limit, contract = FLOATS.limit(0.0), self.contract
-        if contract.continuing:
-            least, most = 0.0, limit
-            lowest = -limit if self.rule == "paper" else 0.0
-        else:
-            # Each round adds what it earns, but after a breach, and slack is a part of what was added.
-            rounds = 0.0 if restored.breached or contract.scheduled else restored.rounds
-            least = contract.earned * (rounds + 1.0) * (1.0 - 1e-9)
-            most = restored.magnitude * (1.0 + 1e-9)
-            lowest = -most
+        # Each round adds what it earns, but after a breach, and slack is a part of what was added.
+        rounds = 0.0 if restored.breached or contract.scheduled else restored.rounds
+        least = 0.0 if contract.continuing else contract.earned * (rounds + 1.0) * (1.0 - 1e-9)
         saved.require_numbers("magnitude", restored.magnitude, minimum=least, maximum=limit)
+        most = limit if contract.continuing else restored.magnitude * (1.0 + 1e-9)
+        lowest = 0.0 if contract.continuing and self.rule != "paper" else -most
         saved.require_numbers("surplus", restored.surplus, minimum=lowest, maximum=most)
         largest = 0.0 if self.rule == "tight" else most
         saved.require_numbers("allowance", restored.allowance, maximum=largest)

@@ -133,6 +133,8 @@ class Contract:
         played: Any = np.arange(costs.shape[-1])
         if costs.shape[-1] > self.horizon:
             raise ValueError(f"expected costs of at most {self.horizon} rounds, got {costs.shape[-1]}")
+        if not isinstance(self.lam, Schedule):
+            return self.bound(np.cumsum(costs, axis=-1), played + 1)
         allowed = np.cumsum((1.0 + self.lam_at(played, NUMPY)) * costs, axis=-1)
         return allowed + self.b_until(played + 1, NUMPY)
 

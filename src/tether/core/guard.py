@@ -31,7 +31,7 @@ from tether.core.turn import Turn
 
 __all__ = ["AssumptionBreach", "Breach", "Decision", "Guard", "GuardMisuse", "PriorFailed", "Reason"]
 
-STATE_VERSION = 5
+STATE_VERSION = 4
 _MONITOR_METHODS = ("start", "arrived", "paid")
 _CERTIFICATE_PARTS = (
     "contract", "feature_names", "backup_names", "revealed_names", "online_ops", "start", "open", "choose",
@@ -439,7 +439,7 @@ class Guard(Raising):
         return guard
 
     def _restore(self, saved: dict[str, Any]) -> None:
-        self._restore_promises(saved["contracts"])
+        self._restore_promises(saved.get("contracts"))
         self._epsilon = validate.number("epsilon", saved["epsilon"], minimum=self.resolution)
         # A round that the certificate could not open has nothing to restore.
         taken = saved["taken"] or None

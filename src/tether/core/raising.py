@@ -73,7 +73,12 @@ class Raising:
             self._promised = [*self._promised, (self.round, raised)]
 
     def _restore_promises(self, saved: Any) -> None:
-        """Take over what `promises_to_json` gave: contracts that were only ever raised, from round 1 on."""
+        """Take over what `promises_to_json` gave: contracts that were only ever raised, from round 1 on.
+
+        Earlier versions could raise none, and saved none.
+        """
+        if saved is None:
+            return
         pieces = [(validate.count("a contract's round", at), Contract.from_dict(each)) for at, each in saved]
         rounds = [at for at, _ in pieces]
         if rounds[:1] != [1] or rounds != sorted(rounds):
