@@ -83,7 +83,7 @@ class Contract:
     @property
     def earned(self) -> float:
         """The slack that every round earns whatever happens, lam * eps + b, in units of cost; that of the first."""
-        return self.earned_at(0.0, NUMPY)
+        return schedule.first(self.lam) * self.cost_floor + schedule.first(self.b)
 
     def lam_at(self, rounds: Number, ops: Ops) -> Number:
         """The `lam` of the round that comes after so many."""

@@ -112,6 +112,12 @@ def _schedule(name: str, values: Sequence[float], *, repeats: bool) -> Schedule:
     return Schedule(array, np.append(0.0, np.cumsum(array)), least, repeats)
 
 
+def first(rate: Rate) -> Number:
+    """The number of the first round."""
+    number: Number = rate.values[0] if isinstance(rate, Schedule) else rate
+    return number
+
+
 def at(rate: Rate, rounds: Number, ops: Ops) -> Number:
     """The number of the round that comes after so many."""
     number: Number = rate.at(rounds, ops) if isinstance(rate, Schedule) else rate
