@@ -381,7 +381,7 @@ class Guard(Raising):
             return {
                 "version": STATE_VERSION,
                 "certificate": self._signed.to_dict(),
-                "contracts": promises_to_json(self._promised),
+                **promises_to_json(self._signed, self._promised),
                 "low": bound_to_json(self._actions.low),
                 "high": bound_to_json(self._actions.high),
                 "norm": self.norm,

@@ -75,7 +75,7 @@ class Raising:
     def _restore_promises(self, saved: Any) -> None:
         """Take over what `promises_to_json` gave: contracts that were only ever raised, from round 1 on.
 
-        Earlier versions could raise none, and saved none.
+        None if nothing was raised.
         """
         if saved is None:
             return
@@ -93,9 +93,11 @@ class Raising:
             self.certificate = replace(self.certificate, contract=before)  # type: ignore[type-var]
 
 
-def promises_to_json(promised: list[tuple[int, Contract]]) -> list[list[Any]]:
-    """From which round on which contract holds, fit for JSON."""
-    return [[at, contract.to_dict()] for at, contract in promised]
+def promises_to_json(signed: Certificate, promised: list[tuple[int, Contract]]) -> dict[str, Any]:
+    """`contracts`: from which round on which contract holds, fit for JSON; nothing if it is what was signed."""
+    if promised == [(1, signed.contract)]:
+        return {}
+    return {"contracts": [[at, contract.to_dict()] for at, contract in promised]}
 
 
 def spliced(promised: list[tuple[int, Contract]], closed: int) -> Contract:
