@@ -65,21 +65,23 @@ def _table(kind: str, loosen: float, found: list[Finding]) -> Table:
     rounds = sum(each.rounds for each in found)
     loosened = f", constants claimed {loosen:g} times too small" if loosen > 1.0 else ""
     grid = Table(title=f"{kind}: {rounds:,} guarded rounds{loosened}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    grid.add_column("contract")
-    names = ("rule", "episodes", "broken", "allowed", "unguarded", "alarms", "nearest", "radius early, late")
-    for name in names:
+    grid.add_column(
+        "contract", min_width=12, max_width=20
+    )  # it may wrap where the terminal is narrow, numbers are never cut
+    for name in ("rule", "episodes", "broken", "unguarded", "nearest", "late"):
         grid.add_column(name, justify="right", no_wrap=True)
     for each in found:
         colour = "green" if each.kept else "red"
+        allowed = f" of {each.allowed * each.plants:,.0f}" if each.allowed else ""
         grid.add_row(
             each.contract,
             each.rule,
             f"{each.plants:,}",
-            f"[{colour}]{each.violations:,}",
-            f"{each.allowed:g}",
+            f"[{colour}]{each.violations:,}{allowed}",
             f"{each.unguarded:,}",
-            f"{each.breaches:,}",
-            f"{each.nearest:.2g}",
-            f"{each.early:.4g}, {each.late:.4g}",
+            f"{each.nearest:.1e}",
+            f"{each.late / max(each.early, 1e-300):.3g}",
         )
+    grid.caption = "broken: episodes in violation, of those that a probability allows; unguarded: without the guard; \
+nearest: smallest margin over its bound; late: mean radius in the last tenth of the rounds over that in the second"
     return grid
