@@ -31,6 +31,7 @@ from tether import (
 from tether.core import rows
 from tether.core.fleet_ops import FLEET
 from tether.core.ops import FLOATS
+from tether.systems import registry
 
 N = 12
 PLAIN = Contract(2.0, 2.0, 8, 1.0)
@@ -111,9 +112,9 @@ def test_a_fleet_decides_as_single_guards_do(name):
 
 @pytest.mark.parametrize("name", ["carbon", "cooling", "inference"])
 def test_a_fleet_with_a_structure_decides_as_single_guards_do(name):
-    env = tether.systems.registry.find(name).env()
+    env = registry.find(name).env()
     certificate = Structured(env.contract(2.0, 2.0), env.structure)
-    episodes = tether.systems.registry.find(name).draw(0, 6)
+    episodes = registry.find(name).draw(0, 6)
     made = env.low, env.high, env.norm
 
     def prior(seen):

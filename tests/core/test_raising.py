@@ -85,6 +85,19 @@ def test_the_contract_of_an_episode_is_what_each_round_promised():
     assert endless.contract.b == Contract(0.0, [0.5] * 4 + [1.0], 5).b
 
 
+def test_a_guard_that_was_never_raised_saves_nothing_of_it():
+    guard = played(CERTIFICATES["tight, 12"])
+    assert "contracts" not in guard.state_dict()
+    assert Guard.from_state_dict(guard.state_dict(), CARBON.prior).contract == FINITE
+
+
+def test_what_is_raised_before_a_round_was_closed_holds_from_the_first():
+    guard = played(CERTIFICATES["tight, inf"], rounds=0)
+    guard.raise_contract(b=1.0)
+    guard.raise_contract(b=2.0)
+    assert guard.contract == replace(ENDLESS, b=2.0)
+
+
 def test_a_contract_is_raised_between_rounds_and_never_lowered():
     guard = played(CERTIFICATES["tight, 12"])
     with pytest.raises(ValueError, match=r"b can only be raised: it is 0\.5, got 0\.4"):
@@ -103,6 +116,8 @@ def test_saved_contracts_that_were_lowered_or_begin_late_are_refused():
         (lambda pieces: pieces.reverse(), "rounds that rise from 1"),
         (lambda pieces: pieces[1][1].update(b=0.1), "can only be raised"),
         (lambda pieces: pieces.pop(0), "rounds that rise from 1"),
+        (lambda pieces: pieces[1][1].update(cost_floor=0.5), "can only be raised, got"),
+        (lambda pieces: pieces.extend([[9, pieces[1][1]], [7, pieces[1][1]]]), "rounds that rise from 1"),
     ):
         saved = json.loads(json.dumps(guard.state_dict()))
         change(saved["contracts"])

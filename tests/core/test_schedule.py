@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -81,7 +82,9 @@ def test_an_audit_finds_what_one_round_of_a_schedule_does_not_allow():
         ({"horizon": -math.inf}, TypeError, "horizon must be a whole number"),
         ({"confidence": 0.9}, ValueError, "rests_on must say"),
         ({"rests_on": "luck"}, ValueError, "rests_on must say"),
-        ({"confidence": 1.5, "rests_on": "luck"}, ValueError, "confidence must be at most 1, got 1.5"),
+        ({"confidence": 1.01, "rests_on": "luck"}, ValueError, "confidence must be at most 1, got 1.01"),
+        ({"confidence": 0.9, "rests_on": 3}, ValueError, "rests_on must say"),
+        ({"lam": "2"}, TypeError, "lam must be a number, got '2'"),
         ({"confidence": 0.0, "rests_on": "luck"}, ValueError, "confidence must be greater than 0"),
     ],
 )
@@ -108,7 +111,38 @@ def test_a_contract_comes_back_from_json_and_is_a_key(contract):
 
 def test_a_certain_contract_says_nothing_of_a_probability():
     assert set(Contract(1.0, 2.0, 3).to_dict()) == {"lam", "b", "horizon", "cost_floor"}
-    assert "probability" not in str(Contract(1.0, 2.0, 3))
+    assert str(Contract(1.0, 2.0, 3)) == "J_h <= (1 + 1) J_h(prior) + 2 h"
+    assert type(Contract(1.0, 2.0, 3, confidence=1).confidence) is float
+
+
+def test_a_schedule_is_fixed_and_tells_what_it_is():
+    listed = Contract(np.array([1.0, 2.0]), 0.0, 2).lam
+    assert (repr(listed), repr(periodic([1.0, 2.0]))) == ("[1.0, 2.0]", "periodic([1.0, 2.0])")
+    assert listed != periodic([1.0, 2.0])
+    assert (listed == 3) is False
+    with pytest.raises(FrozenInstanceError):
+        listed.repeats = True
+    with pytest.raises(FrozenInstanceError):
+        tether.cut_noise(0.1, 5, scale=1.0).low = 0.0
+
+
+def test_a_contract_tells_what_each_round_earns():
+    contract = Contract([1.0, 2.0, 4.0], [0.1, 0.2, 0.4], 3, 0.5)
+    assert contract.earned == pytest.approx(0.6)
+    assert contract.earned_at(2.0, FLOATS) == pytest.approx(2.4)
+    assert (contract.b_at(1.0, FLOATS), contract.least_lam(1.0, FLOATS)) == (0.2, 2.0)
+    ahead = contract.earned_ahead(np.array([0.0, 1.0]), 2, FLEET)
+    np.testing.assert_allclose(ahead, [[0.6, 1.8], [1.2, 3.6]])
+    np.testing.assert_allclose(contract.earned_ahead(0.0, 3, NUMPY), [0.6, 1.8, 4.2])
+
+
+def test_bounds_are_those_of_the_last_axis_and_of_the_closed_form():
+    for contract in (Contract(0.1, 0.3, 3), Contract([0.1] * 3, 0.3, 3)):
+        costs = np.random.default_rng(0).uniform(size=(2, 4, 3))
+        np.testing.assert_allclose(contract.bounds(costs)[1, 2], contract.bounds(costs[1, 2]), rtol=1e-15)
+        np.testing.assert_allclose(contract.bounds(costs)[..., 0], 1.1 * costs[..., 0] + 0.3)
+    closed = Contract(0.1, 0.3, 3)
+    assert np.array_equal(closed.bounds(costs), closed.bound(np.cumsum(costs, axis=-1), np.arange(1, 4)))
 
 
 def test_a_bound_from_a_sum_needs_one_lam():
@@ -125,6 +159,8 @@ def test_a_contract_can_only_be_raised():
     assert contract.raised(b=2.0) == Contract(1.0, [2.0, 2.0, 3.0], 3)
     assert contract.raised(lam=[1.0, 0.0, 2.0]) == Contract([1.0, 1.0, 2.0], [1.0, 2.0, 3.0], 3)
     assert contract.raised() == contract
+    assert contract.raised(lam=1.0, b=[1.0, 2.0, 3.0]) == contract
+    assert Contract(periodic([1.0, 2.0]), 0.0, 3).raised(lam=1.5) == Contract([1.5, 2.0, 1.5], 0.0, 3)
     for change in ({"lam": 0.5}, {"b": 0.5}):
         with pytest.raises(ValueError, match="can only be raised"):
             contract.raised(**change)
@@ -143,8 +179,13 @@ def test_what_a_promise_rests_on_adds_up_and_is_said_everywhere():
         assert part in str(both)
     assert both.to_dict()["confidence"] == both.confidence
     assert Contract(1.0, 1.0, 24).resting_on("nothing", 1.0).certain
+    for left in (0.01, 0.04):
+        with pytest.raises(ValueError, match="nothing is left"):
+            both.resting_on("a coin", left)
+    half = Contract(1.0, 1.0, 24).resting_on("a coin", 0.5)
+    assert half.rests_on == "a coin"
     with pytest.raises(ValueError, match="nothing is left"):
-        both.resting_on("a coin", 0.01)
+        half.resting_on("a coin", 0.5)
     saved = tether.LipschitzCertificate(both, bounds).to_dict()
     assert saved["contract"]["rests_on"] == both.rests_on
 
@@ -156,7 +197,23 @@ def test_a_noise_is_cut_where_a_whole_episode_rarely_goes():
     assert 0.08 < failed <= 0.1
     uniform = tether.cut_noise(0.1, 5, quantile=lambda p: p)
     assert (uniform.low, uniform.high) == pytest.approx((0.01, 0.99))
-    for wrong in ({}, {"scale": 1.0, "quantile": float}, {"scale": 0.0}, {"quantile": lambda _: math.nan}):
+    assert tether.cut_noise(0.97, 5, quantile=lambda _: 2.0).high == 2.0
+    with pytest.raises(TypeError, match="mean must be a number"):
+        tether.cut_noise(0.1, 5, scale=1.0, mean="0")
+    with pytest.raises(ValueError, match="delta must be greater than 0"):
+        tether.cut_noise(0.0, 5, scale=1.0)
+    ends = (
+        {"quantile": lambda p: -math.inf if p < 0.5 else 1.0},
+        {"quantile": lambda p: math.inf if p > 0.5 else 1.0},
+        {"quantile": lambda p: -p},
+    )
+    for wrong in (
+        {},
+        {"scale": 1.0, "quantile": float},
+        {"scale": 0.0},
+        {"quantile": lambda _: math.nan},
+        *ends,
+    ):
         with pytest.raises(ValueError, match=r"scale|quantile"):
             tether.cut_noise(0.1, 5, **wrong)
     with pytest.raises(ValueError, match="delta must be below 1"):

@@ -50,7 +50,7 @@ class Contract:
     rests_on: str = ""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.horizon, float) and self.horizon == math.inf):
+        if self.horizon != math.inf:
             object.__setattr__(self, "horizon", validate.count("horizon", self.horizon))
         for name in ("lam", "b"):
             object.__setattr__(self, name, schedule.rate(name, getattr(self, name), self.horizon))

@@ -144,7 +144,8 @@ class Fleet:
         promised = [(int(at[plant]), contract) for at, contract in self._promised]
         if all(at == 1 for at, _ in promised):
             return self.certificate.contract
-        return spliced(promised, int(self._state.rounds[plant]))
+        horizon = self.certificate.contract.horizon
+        return spliced(promised, int(self._state.rounds[plant]) if math.isinf(horizon) else horizon)
 
     def raise_contract(self, *, lam: Any = None, b: Any = None) -> None:
         """Promise less from the coming round of every plant on; see `tether.Guard.raise_contract`."""

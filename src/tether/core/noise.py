@@ -66,13 +66,12 @@ def cut_noise(
             f"give either scale, of a Gaussian noise, or quantile, got {scale!r} and {quantile!r}"
         )
     beyond = delta / (2.0 * draws)
-    if scale is not None:
+    if quantile is None:
         # From the lower end, where a small probability has all its digits.
         away = -NormalDist().inv_cdf(beyond) * validate.number("scale", scale, above=0.0)
         mean = validate.number("mean", mean)
         low, high, kind = mean - away, mean + away, f"Gaussian noise of standard deviation {scale:g}"
     else:
-        assert quantile is not None
         low, high = float(quantile(beyond)), float(quantile(1.0 - beyond))
         kind = "noise of the given quantiles"
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):

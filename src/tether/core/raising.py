@@ -8,7 +8,8 @@ certificate moves its account (`rebased`), so that the b of past rounds is count
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass, replace
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ class Raising:
         """
         if len(self._promised) == 1:
             return self.certificate.contract
-        return spliced(self._promised, self.round - 1)
+        horizon = self.certificate.contract.horizon
+        return spliced(self._promised, self.round - 1 if math.isinf(horizon) else horizon)
 
     def raise_contract(self, *, lam: Any = None, b: Any = None) -> None:
         """Promise less from the coming round on, in this episode and in those that follow: a larger `lam` or `b`.
@@ -66,11 +68,12 @@ class Raising:
                 raise GuardMisuse(f"round {self.round} is open; call observe(cost), then raise the contract")
             raised = self.certificate.contract.raised(lam, b)
             certificate: Any = self.certificate
-            if not is_dataclass(certificate) or not hasattr(certificate, "rebased"):
+            if not hasattr(certificate, "rebased"):
                 raise TypeError(f"{certificate!r} cannot be raised while it runs: it has no rebased")
+            self.certificate = replace(certificate, contract=raised)
             self._state = certificate.rebased(self._state, raised)
-            self.certificate = replace(certificate, contract=raised)  # type: ignore[type-var, assignment]
-            self._promised = [*self._promised, (self.round, raised)]
+            before = [(at, contract) for at, contract in self._promised if at < self.round]
+            self._promised = [*before, (self.round, raised)]
 
     def _restore_promises(self, saved: Any) -> None:
         """Take over what `promises_to_json` gave: contracts that were only ever raised, from round 1 on.
@@ -89,8 +92,7 @@ class Raising:
                 raise ValueError(f"contracts can only be raised, got {after!r} after {before!r}")
             before = after
         self._promised = pieces
-        if before != self.certificate.contract:
-            self.certificate = replace(self.certificate, contract=before)  # type: ignore[type-var]
+        self.certificate = replace(self.certificate, contract=before)  # type: ignore[type-var]
 
 
 def promises_to_json(signed: Certificate, promised: list[tuple[int, Contract]]) -> dict[str, Any]:
@@ -100,20 +102,16 @@ def promises_to_json(signed: Certificate, promised: list[tuple[int, Contract]]) 
     return {"contracts": [[at, contract.to_dict()] for at, contract in promised]}
 
 
-def spliced(promised: list[tuple[int, Contract]], closed: int) -> Contract:
-    """One contract with a schedule from contracts that hold from given rounds on.
+def spliced(promised: list[tuple[int, Contract]], horizon: int) -> Contract:
+    """One contract of so many rounds, with a schedule, from contracts that hold from given rounds on.
 
     Args:
         promised: (first round, contract); the first from round 1.
-        closed: Number of closed rounds, which is the horizon if there is none.
+        horizon: At least 1.
     """
-    last = promised[-1][1]
-    horizon = max(closed, 1) if last.continuing else last.horizon
-    rates: dict[str, Any] = {}
-    for name in ("lam", "b"):
-        values = np.empty(horizon)
-        for at, contract in promised:
-            rounds: Any = np.arange(at - 1, horizon)
+    rates = {"lam": np.empty(horizon), "b": np.empty(horizon)}
+    for at, contract in promised:
+        rounds: Any = np.arange(at - 1, horizon)
+        for name, values in rates.items():
             values[at - 1 :] = schedule.at(getattr(contract, name), rounds, NUMPY)
-        rates[name] = values.tolist()
-    return replace(last, horizon=horizon, **rates)
+    return replace(contract, horizon=horizon, lam=rates["lam"].tolist(), b=rates["b"].tolist())

@@ -18,7 +18,7 @@ Rate: TypeAlias = Any
 """A number that holds for every round, or a `Schedule` of one number for each."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Schedule:
     """One number for each round, at least 0; a `Contract` makes it of a sequence, `periodic` of one that repeats."""
 
@@ -54,8 +54,6 @@ class Schedule:
     def until(self, rounds: Number, ops: Ops) -> Any:
         """The sum of the first `rounds` numbers."""
         period = len(self.values)
-        if not self.repeats:
-            return _taken(self.sums, rounds, ops)
         whole = ops.floor(rounds / period)
         return whole * self.sums[-1] + _taken(self.sums, rounds - whole * period, ops)
 
@@ -66,7 +64,7 @@ class Schedule:
 
     def _places(self, rounds: Any, ops: Ops) -> Any:
         period = len(self.values)
-        return ops.mod(rounds, period) if self.repeats else ops.minimum(rounds, period - 1.0)
+        return ops.mod(rounds, period) if self.repeats else ops.minimum(rounds, period - 1)
 
 
 def _taken(entries: Any, places: Any, ops: Ops) -> Any:
