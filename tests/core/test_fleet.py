@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import warnings
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -389,3 +390,14 @@ def test_rows_are_taken_apart_and_put_together():
     assert mixed[0].tolist() == [5.0, 1.0]
     assert rows.either(np.array([True]), 1.0, None) == 1.0
     assert rows.stacked_or_none([None, None]) is None
+    assert rows.stacked_or_none([None, (1.0,), (2.0,)])[0].tolist() == [1.0, 1.0, 2.0]
+    assert [each.shape for each in rows.filled((5.0, np.ones(2)), 2)] == [(2,), (2,)]
+    with pytest.raises(ValueError, match="zip"):
+        rows.stacked([(1.0,), (1.0, 2.0)])
+
+
+def test_the_coarsest_round_off_of_the_plants_counts_for_all():
+    Round = namedtuple("Round", ["cost", "epsilon"])  # noqa: PYI024
+    together = rows.stacked([Round(1.0, 1e-7), Round(2.0, 1e-3)])
+    assert together.epsilon == 1e-3
+    assert together.cost.tolist() == [1.0, 2.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,13 @@ def bench_fleet(seed: int, plants: int = 10_000, repetitions: int = 9) -> Iterat
     """
     for horizon, name in ((HORIZON, "H = 24"), (math.inf, "no last round")):
         certificate = LipschitzCertificate(Contract(2.0, 2.0, horizon, 1.0), BOUNDS)
-        rates = [_rate(certificate, plants, seed + i) for i in range(repetitions)]
-        target, met = (">= 2 million", float(np.median(rates)) >= 2e6) if horizon == HORIZON else ("", None)
-        yield _rounds(f"fleet of {plants:,}, Lipschitz, tight, {name}", rates, target, met)
+        walls, processor = zip(
+            *(_rates(certificate, plants, seed + i) for i in range(repetitions)), strict=True
+        )
+        what = f"fleet of {plants:,}, Lipschitz, tight, {name}"
+        target, met = (">= 2e6", float(np.median(processor)) >= 2e6) if horizon == HORIZON else ("", None)
+        yield _rounds(f"{what}, by the clock", walls)
+        yield _rounds(f"{what}, of processor time", processor, target, met)
         # Twice round, so that episodes end at different times.
         differing = _differing(certificate, plants, 30, seed)
         what = f"decisions that differ from {plants:,} single guards, {name}"
@@ -53,18 +57,19 @@ def bench_fleet(seed: int, plants: int = 10_000, repetitions: int = 9) -> Iterat
             yield from _structured(name, env, structured, drawn, repetitions)
 
 
-def _rate(certificate: Certificate, plants: int, seed: int) -> float:
-    """Guarded rounds a second in one episode."""
+def _rates(certificate: Certificate, plants: int, seed: int) -> tuple[float, float]:
+    """Guarded rounds a second in one episode, by the clock and of processor time, which is that of an idle machine."""
     rng = np.random.default_rng(seed)
     fleet = Fleet(certificate, _prior, plants, low=0.0)
     observations = rng.uniform(1.0, 5.0, size=(HORIZON, plants, 4))
     wishes = 0.8 * observations[..., 0] + rng.normal(size=(HORIZON, plants))
     costs = rng.uniform(1.0, 3.0, size=(HORIZON, plants))
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     for seen, wish, cost in zip(observations, wishes, costs, strict=True):
         fleet.act(seen, wish)
         fleet.observe(cost)
-    return HORIZON * plants / (time.perf_counter() - start)
+    played = HORIZON * plants
+    return played / (time.perf_counter() - start), played / (time.process_time() - used)
 
 
 def _prior(observations: Any) -> Any:
@@ -172,7 +177,7 @@ def _play(env: Env, fleet: Fleet, guards: list[Guard], episodes: Any, seed: int)
     return spent, differing
 
 
-def _rounds(what: str, rates: list[float], target: str = "", met: bool | None = None) -> Measurement:
+def _rounds(what: str, rates: Sequence[float], target: str = "", met: bool | None = None) -> Measurement:
     return Measurement(what, float(np.median(rates)), min(rates), max(rates), "rounds/s", target, met)
 
 
