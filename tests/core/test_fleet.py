@@ -397,7 +397,7 @@ def test_rows_are_taken_apart_and_put_together():
 
 
 def test_the_coarsest_round_off_of_the_plants_counts_for_all():
-    Round = namedtuple("Round", ["cost", "epsilon"])  # noqa: PYI024
+    Round = namedtuple("Round", ["cost", "epsilon"])
     together = rows.stacked([Round(1.0, 1e-7), Round(2.0, 1e-3)])
     assert together.epsilon == 1e-3
     assert together.cost.tolist() == [1.0, 2.0]
