@@ -149,6 +149,19 @@ def test_what_is_saved_keeps_its_size_and_the_freedom_its_own():
     assert not rich.breached
 
 
+def test_a_round_pays_for_the_round_off_of_what_is_kept():
+    large, leak = 2.0**60, 1024.0  # 4 eps of it
+    endless = Contract(0.0, periodic([1.0, 2.0, 4.0]), math.inf)
+    paper, released = (LipschitzCertificate(endless, BOUNDS, rule) for rule in ("paper", "released"))
+    poor = paper.start(FLOATS)._replace(surplus=-large)
+    assert paper._settle(poor, 0.0, 0.0, 0.0, 4096.0, FLOATS)[0] == -large - leak - 4096.0
+    rich = released.start(FLOATS)._replace(allowance=large)
+    assert released._settle(rich, 0.0, 0.0, 0.0, 0.0, FLOATS)[1] == large - leak
+    # What was overdrawn is forgotten, and the coming round earns its own.
+    empty = released.start(FLOATS)._replace(allowance=0.0)
+    assert released._settle(empty, -9.0, 3.0, 5.0, 0.0, FLOATS) == (0.0, 2.0)
+
+
 def test_a_bad_stretch_leaves_no_debt():
     certificate = LipschitzCertificate(Contract(0.0, 1e-3, math.inf, 0.0), BOUNDS)
     state = certificate.start(FLOATS)

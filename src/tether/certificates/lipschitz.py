@@ -358,7 +358,7 @@ class LipschitzCertificate:
             return surplus, state.allowance
         left = state.allowance - leak * state.allowance - spent - reserve
         freed = surplus - later - reserve
-        earned = contract.earned_at(state.rounds + 1.0, ops)
+        earned = contract.earned_at(state.rounds + 1, ops)
         return surplus, earned + ops.maximum(ops.maximum(left, freed), 0.0)
 
     def rebased(self, state: LipschitzState, contract: Contract) -> LipschitzState:
