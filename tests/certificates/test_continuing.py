@@ -162,6 +162,27 @@ def test_a_round_pays_for_the_round_off_of_what_is_kept():
     assert released._settle(empty, -9.0, 3.0, 5.0, 0.0, FLOATS) == (0.0, 2.0)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_a_round_keeps_its_share_of_all_that_was_added_up(rule):
+    certificate = LipschitzCertificate(Contract(0.5, 2.0, math.inf, 1.0), BOUNDS, rule)
+    state = certificate.start(FLOATS)._replace(surplus=8.0, allowance=8.0, memory=0.5)
+    after = certificate.close(state, 0.25, 3.0, FLOATS, epsilon=1e-3)
+    assert replace(certificate, resolution=1e-3).close(state, 0.25, 3.0, FLOATS) == after
+    unit, total = 1e-3 * (4.0 * 16.0 + 2.0), 3.0 + 1.5 * 2.0
+    reserve = unit * (state.magnitude + 2.5 * 3.0 + 2.0 + total * 0.25)
+    floor, later = 3.0 - (1.5 * 0.5 + 3.0 * 0.25), 1.5 * 2.0 * (0.5 * 0.5 + 0.25)
+    gained = 1.5 * floor - 3.0 - reserve + (0.0 if rule == "paper" else 2.0)
+    assert after.surplus == pytest.approx(8.0 + gained, rel=1e-12)
+    assert after.magnitude == pytest.approx(2.5 + later, rel=1e-12)
+    if rule != "tight":
+        best = max(8.0 - total * 0.25 - reserve, after.surplus - later - reserve)
+        assert after.allowance == pytest.approx(2.5 + best, rel=1e-12)
+    assert not after.breached
+    for huge in ({"allowance": 1e101}, {"surplus": 1e101}, {"memory": 1e101}):
+        if rule != "tight" or "allowance" not in huge:
+            assert certificate.close(state._replace(**huge), 0.0, 1.0, FLOATS).breached
+
+
 def test_a_bad_stretch_leaves_no_debt():
     certificate = LipschitzCertificate(Contract(0.0, 1e-3, math.inf, 0.0), BOUNDS)
     state = certificate.start(FLOATS)
