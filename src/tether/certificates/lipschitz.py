@@ -319,7 +319,7 @@ class LipschitzCertificate:
             later = bounds.carried * p.carried_deviation_over(memory, contract.horizon - closed, ops)
             surplus, allowance = self._settle(state, gained - cost, spent, later, unit * added, ops)
             magnitude = contract.earned_at(closed, ops) + later
-            largest = added + magnitude + abs(allowance)
+            largest = added + magnitude + allowance
         else:
             surplus = state.surplus + gained - cost
             allowance = state.allowance
