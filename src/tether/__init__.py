@@ -17,7 +17,10 @@ from tether.certificates import LipschitzCertificate, Structured
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.extras import missing
+from tether.core.fleet import Fleet
 from tether.core.guard import Guard
+from tether.core.noise import cut_noise
+from tether.core.schedule import periodic
 from tether.core.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
@@ -58,11 +61,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Contract",
+    "Fleet",
     "Guard",
     "LipschitzCertificate",
     "Sensitivity",
     "Structured",
     "audit",
+    "cut_noise",
     "data",
     "envs",
     "estimate",
@@ -70,6 +75,7 @@ __all__ = [
     "gym",
     "load_policy",
     "pace",
+    "periodic",
     "rollout",
     "systems",
     "table",

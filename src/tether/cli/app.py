@@ -10,9 +10,11 @@ import typer
 
 from tether.cli import (
     attack,
+    attack_contract,
     bench,
     bench_data,
     bench_estimate,
+    bench_fleet,
     bench_late,
     bench_monitor,
     data_build,
@@ -71,6 +73,7 @@ _add(
         "frontier": frontier.frontier,
         "estimate": estimate.estimate,
         "attack": attack.attack,
+        "attack-contract": attack_contract.attack_contract,
         "verify": verify.verify,
         "sensitivity": sensitivity.sensitivity,
         "report": report.report,
@@ -101,6 +104,8 @@ _add(
         "exact": bench.exact,
         "estimate": bench_estimate.estimate,
         "data": bench_data.data,
+        "fleet": bench_fleet.fleet,
+        "continuing": bench_fleet.continuing,
         "late": bench_late.late,
     },
 )
