@@ -53,10 +53,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS: dict[str, tuple[str, ...]] = {
-    "src/tether/core/contract.py": ("tests/core/test_contract.py",),
+    "src/tether/core/contract.py": ("tests/core/test_contract.py", "tests/core/test_schedule.py"),
+    "src/tether/core/schedule.py": ("tests/core/test_schedule.py",),
+    "src/tether/core/noise.py": ("tests/core/test_schedule.py",),
+    "src/tether/core/raising.py": ("tests/core/test_raising.py",),
+    "src/tether/core/fleet.py": ("tests/core/test_fleet.py",),
+    "src/tether/core/fleet_ops.py": ("tests/core/test_fleet.py",),
+    "src/tether/core/rows.py": ("tests/core/test_fleet.py",),
     "src/tether/core/monitor.py": ("tests/core/test_lipschitz_monitor.py", "tests/core/test_monitor.py"),
     "src/tether/core/projection.py": ("tests/core/test_projection.py",),
-    "src/tether/core/sensitivity.py": ("tests/core/test_sensitivity.py",),
+    "src/tether/core/sensitivity.py": (
+        "tests/core/test_sensitivity.py",
+        "tests/certificates/test_continuing.py",
+    ),
     "src/tether/core/guard.py": (
         "tests/core/test_guard.py",
         "tests/core/test_fail_closed.py",
@@ -92,8 +101,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/core/test_fail_closed.py",
     ),
     "src/tether/core/convert.py": ("tests/core/test_convert.py",),
-    "src/tether/core/audit.py": ("tests/core/test_audit.py", "tests/core/test_plants_as_they_are.py"),
-    "src/tether/core/ops.py": ("tests/core/test_ops.py",),
+    "src/tether/core/audit.py": (
+        "tests/core/test_audit.py",
+        "tests/core/test_plants_as_they_are.py",
+        "tests/core/test_schedule.py",
+    ),
+    "src/tether/core/ops.py": ("tests/core/test_ops.py", "tests/core/test_fleet.py"),
     "src/tether/core/certificate.py": ("tests/certificates/test_lipschitz_numbers.py",),
     "src/tether/core/saved.py": ("tests/core/test_saved.py",),
     "src/tether/core/keeping.py": ("tests/core/test_guard_journal.py", "tests/core/test_saved_guard.py"),
@@ -101,10 +114,30 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/core/journal/segment.py": ("tests/core/test_journal_segment.py",),
     "src/tether/core/journal/journal.py": ("tests/core/test_journal.py", "tests/core/test_guard_journal.py"),
     "src/tether/core/journal/diary.py": ("tests/core/test_guard_journal.py",),
-    "src/tether/certificates/lipschitz.py": ("tests/certificates/test_lipschitz_numbers.py",),
+    "src/tether/certificates/lipschitz.py": (
+        "tests/certificates/test_lipschitz_numbers.py",
+        "tests/certificates/test_continuing.py",
+        "tests/core/test_raising.py",
+    ),
+    "src/tether/certificates/surplus.py": (
+        "tests/certificates/test_lipschitz_numbers.py",
+        "tests/certificates/test_continuing.py",
+        "tests/core/test_raising.py",
+        "tests/core/test_late_and_raised.py",
+    ),
+    "src/tether/certificates/ways.py": ("tests/certificates/test_structured_numbers.py",),
     "src/tether/certificates/structure.py": ("tests/certificates/test_structure.py",),
-    "src/tether/certificates/structured.py": ("tests/certificates/test_structured_numbers.py",),
-    "src/tether/certificates/account.py": ("tests/certificates/test_structured_numbers.py",),
+    "src/tether/certificates/structured.py": (
+        "tests/certificates/test_structured_numbers.py",
+        "tests/certificates/test_continuing.py",
+        "tests/core/test_raising.py",
+    ),
+    "src/tether/certificates/account.py": (
+        "tests/certificates/test_structured_numbers.py",
+        "tests/certificates/test_continuing.py",
+        "tests/core/test_raising.py",
+        "tests/core/test_late_and_raised.py",
+    ),
     "src/tether/certificates/share.py": (
         "tests/certificates/test_share.py",
         "tests/certificates/test_structured_numbers.py",

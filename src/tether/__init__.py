@@ -17,7 +17,10 @@ from tether.certificates import LipschitzCertificate, Structured
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.extras import missing
+from tether.core.fleet import Fleet
 from tether.core.guard import Guard
+from tether.core.noise import cut_noise
+from tether.core.schedule import periodic
 from tether.core.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Contract",
+    "Fleet",
     "Guard",
     "LipschitzCertificate",
     "Model",
@@ -77,6 +81,7 @@ __all__ = [
     "Structured",
     "audit",
     "compile",
+    "cut_noise",
     "data",
     "envs",
     "estimate",
@@ -84,6 +89,7 @@ __all__ = [
     "gym",
     "load_policy",
     "pace",
+    "periodic",
     "rollout",
     "systems",
     "table",

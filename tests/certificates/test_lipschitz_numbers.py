@@ -113,7 +113,7 @@ def test_a_round_is_accounted_for_as_documented(rule):
 def test_before_the_first_round_there_is_what_one_round_earns(rule):
     for ops in (FLOATS, NUMPY):
         start = certificate(rule).start(ops)
-        assert start == (0.0, 0.0 if rule == "tight" else 5.0, 0.0, 0.0, 5.0, False, False)
+        assert start == (0.0, 0.0 if rule == "tight" else 5.0, 0.0, 0.0, 5.0, False, False, 0.0)
     tabled = certificate(rule, bounds=Sensitivity(10.0, 2.0, table([1.0, 0.5, 0.25]))).start(NUMPY)
     np.testing.assert_array_equal(tabled.memory, np.zeros(4))
 
@@ -210,7 +210,7 @@ def test_a_round_without_its_cost_counts_as_the_worst_of_all_costs_until_the_cos
     taken = Taken(0.0625, 0.125, 2.0)
     moved = 2.0 * 0.125 + 10.0 * 0.0625
     late, owed = made.defer(state, taken, Outcome(math.nan), FLOATS)
-    assert owed == (moved,)
+    assert owed == (moved, 2.0, 0.0)
     assert late.surplus == 4.0 + 2.0 - moved
     spent = 0.0625 * made.total(state, FLOATS)
     assert late.magnitude == pytest.approx(20.0 + 10.0 * 2.0 + moved + 5.0 + spent)
@@ -225,8 +225,8 @@ def test_a_round_without_its_cost_counts_as_the_worst_of_all_costs_until_the_cos
     for cost in (0.9, math.nan, LIMIT):
         assert made.settle(late, owed, Outcome(cost), FLOATS).breached is True
     assert made.settle(late._replace(breached=True), owed, Outcome(2.0), FLOATS).breached is True
-    assert made.restored_owed([moved]) == owed
-    for wrong in ([], [-0.1], [math.nan], [[1.0]]):
+    assert made.restored_owed([moved, 2.0, 0.0]) == owed
+    for wrong in ([moved], [-0.1, 2.0, 0.0], [math.nan, 2.0, 0.0], [moved, -2.0, 0.0], [moved, 2.0, [1.0]]):
         with pytest.raises(ValueError, match="owed must be"):
             made.restored_owed(wrong)
 

@@ -287,7 +287,7 @@ def test_what_is_revealed_has_the_shape_of_the_series():
 def test_a_certificate_says_which_environment_replays_the_prior():
     assert shadowing().to_dict() == {
         "kind": "shadowing",
-        "contract": dataclasses.asdict(CONTRACT),
+        "contract": CONTRACT.to_dict(),
         "system": {"kind": "known"},
         "resolution": 0.0,
         "env": {"class": "Tank", "size": 9.0},

@@ -11,7 +11,7 @@ import pytest
 
 from tether import Contract
 from tether.certificates import Bounds, Box, Outcome, Structure, Structured
-from tether.certificates.share import either, on_the_way
+from tether.certificates.share import either, least_excess, on_the_way
 from tether.certificates.structured import Opened, StructuredState, Taken
 from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY
 
@@ -98,7 +98,9 @@ def test_the_slack_of_a_round_keeps_the_documented_reserve(epsilon):
     for made, given in ((certificate(), epsilon), (certificate(resolution=epsilon), 0.0)):
         opened = made.open(state(), [2.0], FLOATS, given)
         assert opened.slack == pytest.approx(expected, rel=1e-13)
-        assert opened == Opened((2.0,), (0.5, 0.25), opened.slack, 3.0, 3.0, 0.0, False, epsilon)
+        assert opened == Opened(
+            (2.0,), (0.5, 0.25), opened.slack, 3.0, 3.0, 0.0, False, epsilon, opened.rounds
+        )
         assert made.features(opened, FLOATS) == (opened.slack + 5.0, 0.5, 0.25, 3.0)
     coarse = certificate().open(state(), [np.float32(2.0)], FLOATS)
     assert coarse.epsilon == FLOAT32
@@ -318,7 +320,7 @@ def test_a_round_without_its_cost_counts_as_what_was_feared_until_the_cost_comes
     in_time = made.update(state(), taken(), Outcome(5.0), FLOATS)
     late, owed = made.defer(state(), taken(), Outcome(math.nan), FLOATS)
     assert late == StructuredState(3.0, 5.0, (2.5, 2.5), 30.0 + 5.0 + 4.0, 1.0, False)
-    assert owed == (4.0, 6.0, (2.0, 0.5), FLOAT64, 0.0)
+    assert owed == (4.0, 6.0, (2.0, 0.5), FLOAT64, 0.0, 2.0)
     assert made.restored_owed(json.loads(json.dumps(owed))) == owed
     settled = made.settle(late, owed, Outcome(5.0), FLOATS)
     assert settled == late._replace(account=in_time.account, magnitude=39.0 + 4.0 * 5.0 + 4.0)
@@ -341,7 +343,7 @@ def test_a_round_without_its_cost_counts_as_what_was_feared_until_the_cost_comes
     )
     applied, lent = made.defer(state(account=4.0), taken(), Outcome(math.nan, applied=10.0, box=BOX), FLOATS)
     assert (applied.overridden, applied.account, lent.step) == (True, 4.0 + 8.0 - 2.0, (8.0, 0.5))
-    for wrong in ([4.0, 6.0, [2.0, 0.5], FLOAT64], [math.nan, 6.0, [2.0, 0.5], FLOAT64, 0.0]):
+    for wrong in ([4.0, 6.0, [2.0, 0.5], FLOAT64, 0.0], [math.nan, 6.0, [2.0, 0.5], FLOAT64, 0.0, 2.0]):
         with pytest.raises(ValueError, match="owed must be"):
             made.restored_owed(wrong)
 
@@ -550,7 +552,7 @@ def test_what_is_no_proposal_leads_to_the_prior_if_it_is_safe_or_carried_and_els
 def test_an_action_that_was_moved_but_is_not_safe_is_a_breach():
     made = certificate()
     opened = made.open(state(), [2.0], FLOATS)
-    now, plans = made._round(opened, 2.0, BOX), (0, 1)
+    now, plans = made._round(opened, 2.0, BOX, FLOATS), (0, 1)
     for action, share, breached in (
         (3.0, 0.5, False),
         (12.5, 0.5, True),  # size - 2 <= 8 fails by a half
@@ -619,10 +621,10 @@ def test_what_is_computed_with_follows_from_what_a_structure_is_made_of():
         made = certificate(system=system)
         assert (made._single(FLOATS), made._single(NUMPY), made._single(others)) == (floats, numpy, others)
     action = np.array([1.0, 2.0])
-    assert certificate()._entries(1.5) == 1.5
-    assert certificate(system=Rows())._entries(action) is action
+    assert certificate()._entries(1.5, FLOATS) == 1.5
+    assert certificate(system=Rows())._entries(action, NUMPY) is action
     for given in (action, (1.0, 2.0)):
-        entries = certificate(system=Pair())._entries(given)
+        entries = certificate(system=Pair())._entries(given, NUMPY)
         assert entries == [1.0, 2.0]
         assert [type(each) for each in entries] == [float, float]
 
@@ -678,7 +680,7 @@ def test_the_least_excess_is_a_number_if_one_of_them_is():
         ([math.nan], math.inf),
         ([-math.inf], -math.inf),
     ):
-        assert Structured._least(excesses, FLOATS) == least
+        assert least_excess(excesses, FLOATS) == least
 
 
 def test_a_point_on_the_way_is_exactly_the_start_or_the_wish_at_the_ends():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -198,3 +200,21 @@ def test_gradients_flow_through_the_guarded_rollout():
 def test_a_rollout_that_makes_no_sense_is_refused_before_any_work(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.slow
+def test_without_a_last_round_and_with_schedules_the_rollout_decides_as_the_online_guard_does():
+    env = tether.envs.Carbon()
+    episodes = tether.data.synthetic_carbon(seed=0, n=2)
+    contract = tether.Contract(tether.periodic([1.0, 2.0]), tether.periodic([0.0, 1.0, 2.0]), math.inf, 1.0)
+    certificate = tether.LipschitzCertificate(contract, env.sensitivity)
+    run = tether.rollout(
+        env, lambda observation, _key: 0.3 * observation[3], episodes, certificate=certificate
+    )
+    assert tether.audit(run, tether.rollout(env, env.prior, episodes), contract).holds
+    guard = tether.Guard(certificate, env.prior, env.low, env.high, env.norm, resolution=0.0)
+    for h in range(24):
+        seen = run.observations[0, h]
+        decision = guard.act(seen, 0.3 * seen[3])
+        guard.observe(run.costs[0, h])
+        assert decision.action == pytest.approx(float(run.actions[0, h]), rel=1e-12)

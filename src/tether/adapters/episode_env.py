@@ -111,7 +111,9 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
         env.check(episodes)
         if contract is not None and not isinstance(contract, Contract):
             raise TypeError(f"contract must be a tether.Contract or None, got {contract!r}")
-        if contract is not None and contract.horizon != episodes.horizon:
+        if contract is not None and contract.scheduled:
+            raise ValueError(f"contract must have one lam and one b here, got {contract!r}")
+        if contract is not None and contract.horizon not in (episodes.horizon, math.inf):
             raise ValueError(
                 f"the contract is for a horizon of {contract.horizon} rounds, "
                 f"the episodes have {episodes.horizon}"

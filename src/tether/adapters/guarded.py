@@ -45,7 +45,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: The environment. An episode must end after at most the contract's horizon; see
-            `gymnasium.wrappers.TimeLimit`.
+            `gymnasium.wrappers.TimeLimit`. With `horizon=math.inf` it may go on for ever: the guard ends none.
         certificate: The contract and what is known of the system.
         prior: `prior(observation) -> action`. It gets the observation of `env` as it is, without appended
             memory.

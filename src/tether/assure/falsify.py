@@ -79,8 +79,7 @@ def falsify(
     guarded = validate.count("guarded", guarded, minimum=0)
     rng = np.random.default_rng(validate.count("seed", seed, minimum=0))
     low, high = env.low if low is None else low, env.high if high is None else high
-    horizon = contract.horizon if contract is not None else 24 if episodes is None else episodes.horizon
-    lams = LAMS if contract is None else (contract.lam,)
+    horizon, lams = _promised(contract, episodes)
     breeder = Breeder(series_ranges(env, episodes, horizon), horizon, env.action_shape, lams, rng)
     import jax
 
@@ -96,6 +95,14 @@ def falsify(
             if each.bound not in cases or each.amount > cases[each.bound].amount:
                 cases[each.bound] = each
     return Falsified(env, structure, cases, search.tried, len(hard))
+
+
+def _promised(contract: Contract | None, episodes: Episodes | None) -> tuple[int, tuple[float, ...]]:
+    """(rounds of an episode, each lam that is looked at)."""
+    if contract is None:
+        return 24 if episodes is None else episodes.horizon, LAMS
+    contract.require_constant("falsify")
+    return contract.horizon, (contract.lam,)
 
 
 def series_ranges(env: Env, episodes: Episodes | None, horizon: int) -> dict[str, Range]:

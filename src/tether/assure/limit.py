@@ -104,7 +104,7 @@ def hindsight_limit(
         raise ValueError(
             f"prior_costs must be [{len(episodes)}, {episodes.horizon}], got {np.shape(prior_costs)}"
         )
-    bounds = contract.bound(np.cumsum(prior_costs, axis=1), np.arange(1, episodes.horizon + 1))
+    bounds = contract.bounds(prior_costs)
     drawn = [{name: episodes[name][i] for name in env.series} for i in range(len(episodes))]
     made = _Made(env, episodes.horizon, program)
     keys = [made.key(each, bound) for each, bound in zip(drawn, bounds, strict=True)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -114,7 +114,7 @@ class Compiled(Structured):
         """What tells this certificate from any other: the contract, the ranges and a digest of the traced functions."""
         return {
             "kind": "compiled",
-            "contract": asdict(self.contract),
+            "contract": self.contract.to_dict(),
             "system": {"kind": "compiled", "digest": self._digest},
             "resolution": self.resolution,
         }
@@ -246,7 +246,7 @@ def compile(  # noqa: A001
         raise TypeError(f"model must be a tether.Model, got {model!r}")
     if not isinstance(contract, Contract):
         raise TypeError(f"contract must be a tether.Contract, got {contract!r}")
-    if not isinstance(contract.horizon, int):
+    if contract.continuing:
         raise ValueError(f"compile needs a contract with a last round, got horizon {contract.horizon!r}")
     if model.band is not None and len(model.band[0]) < contract.horizon:
         raise ValueError(

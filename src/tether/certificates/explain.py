@@ -207,6 +207,7 @@ def explain(
         raise TypeError(
             f"explain needs bounds of a tether.Structured certificate, got {type(subject).__name__}"
         )
+    subject.contract.require_constant("explain")
     model: Any = getattr(subject.system, "model", None)
     if prior is None and model is None:
         raise ValueError(
@@ -297,7 +298,7 @@ class _Look:
         return 1.0 if at(1.0) else _largest(at)
 
     def _enough_lam(self, state: StructuredState, action: Action) -> float | None:
-        low = self.certificate.contract.lam
+        low = float(self.certificate.contract.lam)
         if not self.safe(state, action, LARGEST_LAM):
             return None
         share = _largest(lambda each: not self.safe(state, action, low + _stretched(each)))
@@ -336,8 +337,9 @@ class _Look:
     ) -> tuple[Any, list[tuple[Any, Any]]]:
         certificate = self.certificate
         opened = certificate.open(state, observation, ops, self.epsilon)
-        now = certificate._round(opened, prior, box)._replace(lam=lam)
-        found = certificate._all(now, certificate._entries(action), self.plans, certificate._single(ops))
+        one = certificate._single(ops)
+        now = certificate._round(opened, prior, box, one)._replace(lam=lam)
+        found = certificate._all(now, certificate._entries(action, one), self.plans, one)
         return opened.slack, [(each.totals, each.ceiling) for each in found]
 
     def _by_jax(self, state: Any, action: Any, lam: float) -> tuple[Any, list[tuple[Any, Any]]]:

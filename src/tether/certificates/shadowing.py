@@ -95,6 +95,7 @@ class OpenedShadow(NamedTuple):
     backup: Number
     breached: Flag
     epsilon: float
+    rounds: Number
     overridden: Flag
     observation: Array
     shadow: Shadow
@@ -160,6 +161,11 @@ class Shadowing(Structured):
                 f"name; name its entries after them ({missing[0]}, or {missing[0]}_1, {missing[0]}_2, ... for a "
                 f"vector), write {name}.shown, or use Structured"
             )
+
+    @property
+    def fleets(self) -> bool:
+        """The environment replays one plant at a time."""
+        return False
 
     @property
     def revealed_names(self) -> tuple[str, ...]:

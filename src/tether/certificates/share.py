@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -106,3 +107,11 @@ def either(condition: Flag, if_true: Action, if_false: Action, ops: Ops) -> Acti
     if isinstance(if_true, list):
         return [ops.where(condition, *pair) for pair in zip(if_true, if_false, strict=True)]
     return ops.where(condition, if_true, if_false)
+
+
+def least_excess(excesses: list[Number], ops: Ops) -> Number:
+    """The smallest of several excesses; what is not a number counts as infinite."""
+    smallest = ops.where(excesses[0] <= math.inf, excesses[0], math.inf)
+    for each in excesses[1:]:
+        smallest = ops.where(each < smallest, each, smallest)
+    return smallest

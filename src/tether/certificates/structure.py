@@ -36,7 +36,7 @@ class Round(NamedTuple):
     prior: Action
     """The prior's action: a number, or a list of n numbers."""
     lam: Number
-    """Of the contract."""
+    """Of the contract; where that changes from round to round, the smallest of this and all later rounds."""
     cost_floor: Number
     """Of the contract (eps), cost units."""
     low: Number

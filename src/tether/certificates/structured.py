@@ -35,13 +35,7 @@ known to be safe, so the prior is played, and by its T_0
 until (**) holds for what is played. From that round on the argument above needs nothing of what was before: the promise
 holds in every round again, with the costs of the override in it, and so does the h b of the account.
 
-**Late and missing costs.** A round whose cost is not known counts as what was feared, A_h + T_0, and its gaps are what
-the structure knows without it (`Structure.unseen`): both are true whatever the cost was. When the cost comes, t =
-[T_0 - (c_h - (1 + lam) floor_h)]^+ is taken back, but for what the h b of this and later rounds cut off the account, z
-in all: A' = A - [t - z]^+. *Sound*: for every round j that waits there is a true bound V_j on the sum of excesses in
-which the rounds from j on count in full, and A + z_j >= V_j: a round adds the same to both sides, a cut moves the same
-from A to z_j. If round i is settled with t > z_i, then A' = A + z_i - t >= V_i - t is true; and in place of V_j there
-are V_i - t for j > i, and V_j - t for j < i, where z_j >= z_i.
+**Late and missing costs, no last round**: see `tether.certificates.account`.
 
 **The share.** The guard plays start + t (proposal - start) with the largest t in [0, 1] that a search finds safe; the
 start is the prior's action where that is safe, else the carried backup's. (**) is checked for the very action that is
@@ -52,6 +46,10 @@ epsilon: that of the number type, of what the guard is told, or the `resolution`
 largest. Each round may move both sides of (**) by a few epsilon of the costs involved, so (**) keeps a reserve:
 sqrt(epsilon)/16, or 4 epsilon (H + 16) if that is more, of everything that was added up and of the structure's `scale`.
 What the structure concludes from a cost (`close`) must be widened by round-off of the state, which it is told.
+
+**Schedules.** With lam_i and b_i for each round the excess is y_i = c_i - (1 + lam_i) c+_i, h b is b_1 + ... + b_h, and
+the structure is told the smallest lam of this and all later rounds: as c+ >= 0, no excess is larger with a larger lam,
+so its bounds are true. What was seen of a round is counted with its own lam.
 
 **Fail closed.** An excess that is not a number is not safe. A cost, bound or sum beyond `ops.limit` is a breach.
 
@@ -67,22 +65,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tether.certificates.account import Account, Owed, require_state, restored_taken
 from tether.certificates.account import Opened as Opened
-from tether.certificates.account import Owed, require_state, restored_owed, restored_taken, saved_numbers
 from tether.certificates.account import StructuredState as StructuredState
 from tether.certificates.account import Taken as Taken
 from tether.certificates.explaining import Explaining
-from tether.certificates.share import either, largest_share, on_the_way
+from tether.certificates.share import either, largest_share, least_excess, on_the_way
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
+from tether.certificates.ways import Ways
 from tether.core import saved, validate
-from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
+from tether.core.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Structured(Explaining):
+class Structured(Ways, Account, Explaining):
     """Safe sets from a contract and a `Structure`.
 
     Args:
@@ -125,6 +125,11 @@ class Structured(Explaining):
         return ()
 
     @property
+    def fleets(self) -> bool:
+        """Whether `tether.Fleet` may run it on rows of plants: if the structure is made of single numbers."""
+        return self.system.scalar
+
+    @property
     def online_ops(self) -> Ops:
         """Single numbers, if the structure is made of them."""
         return FLOATS if self.system.scalar else NUMPY
@@ -139,7 +144,8 @@ class Structured(Explaining):
         self, state: StructuredState, observation: Observation, ops: Ops = NUMPY, epsilon: float = 0.0
     ) -> Opened:
         """Begin a round with what is seen, [o] as the system's environment gives it."""
-        seen = self.system.read(observation)
+        # Of a fleet [n, o]: a number of the observation is then [n].
+        seen = self.system.read(np.moveaxis(observation, 0, -1) if ops.cases else observation)
         epsilon = max(epsilon, self.resolution, *(round_off(each) for each in (state.account, *seen)))
         if ops is FLOATS:
             seen = tuple(float(each) for each in seen)
@@ -152,21 +158,22 @@ class Structured(Explaining):
         breached = ops.logical_or(state.breached, ops.logical_not(self.system.admits(inward, ops)))
         gaps = self.system.refine(state.gaps, seen, epsilon, ops)
         unit = self._unit_round_off(epsilon)
-        slack = state.rounds * self.contract.b * (1.0 - unit) - state.account - unit * state.magnitude
-        remaining = self.contract.horizon - state.rounds
-        return Opened(
-            seen, gaps, slack, self.contract.b, remaining, state.backup, breached, epsilon, state.overridden
-        )
+        contract = self.contract
+        slack = self._past(state.rounds, ops) * (1.0 - unit) - state.account - unit * state.magnitude
+        b, remaining = contract.b_at(state.rounds, ops), contract.horizon - state.rounds
+        rounds, overridden = state.rounds, state.overridden
+        return Opened(seen, gaps, slack, b, remaining, state.backup, breached, epsilon, rounds, overridden)
 
     def features(self, opened: Opened, ops: Ops = NUMPY) -> tuple[Number, ...]:
         """The state as a learner can use it, in a round that was opened: (slack, gap above, gap below, rounds left).
 
         The slack is what this round may cost more than the prior where that pays eps: h b - A_h + lam*eps, cost units.
+        The rounds left are 0 if there is no last one.
         """
         return (
-            opened.slack + self.contract.earned,
+            opened.slack + self.contract.earned_at(opened.rounds, ops),
             *self.system.gap_features(opened.gaps, ops),
-            opened.remaining,
+            0.0 * opened.rounds if self.contract.continuing else opened.remaining,
         )
 
     def feature_units(self) -> tuple[float, ...]:
@@ -175,6 +182,7 @@ class Structured(Explaining):
 
     def resume(self, features: Any) -> StructuredState:
         """A state in which the coming round has these `features`, for a plan that goes on from them."""
+        self.contract.require_constant("a plan")
         slack, above, below, remaining = (features[i] for i in range(4))
         rounds, zero = self.contract.horizon - remaining, 0.0 * slack
         account = rounds * self.contract.b + self.contract.earned - slack
@@ -191,12 +199,13 @@ class Structured(Explaining):
             box: The actions that there are.
             ops: What to compute with.
         """
-        usable = ops.isfinite(proposal - prior)
+        usable = finite = ops.isfinite(proposal - prior)
         if self.system.entries > 0:
-            usable = ops.all(usable)
+            finite = ops.all(usable, axis=-1, keepdims=True)
+            usable = finite[..., 0]
         one = self._single(ops)
-        now = self._round(opened, prior, box)
-        wish = self._entries(self._inside(ops.where(usable, proposal, prior), box, ops))
+        now = self._round(opened, prior, box, one)
+        wish = self._entries(self._inside(ops.where(finite, proposal, prior), box, ops), ops)
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
         breached = one.logical_or(opened.breached, one.logical_not(known))
         plans = self.system.plans(box.low, box.high)
@@ -207,14 +216,14 @@ class Structured(Explaining):
             here = traced._replace(epsilon=opened.epsilon)  # a plain number, not one that is traced
             with self.system.searching():
                 bounds = self._all(now, on_the_way(start, wish, share, one), plans, one)
-            return self._least([self._excess(here, each, one) for each in bounds], one)
+            return least_excess([self._excess(here, each, one) for each in bounds], one)
 
         inputs = (opened, now, start, wish)
         share = largest_share(excess, inputs, self._farthest(start, wish, one), one, self.system.turns)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
         entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)
-        action = ops.stack(entries) if isinstance(entries, list) else entries
+        action = ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
         deviation = length(action - prior, box.norm, ops)
         taken = taken._replace(prior=prior)
         return Choice(
@@ -224,8 +233,8 @@ class Structured(Explaining):
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""
         one = self._single(ops)
-        entries = self._carried(opened, self._round(opened, prior, box), one)
-        return ops.stack(entries) if isinstance(entries, list) else entries
+        entries = self._carried(opened, self._round(opened, prior, box, one), one)
+        return ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
 
     def weigh(
         self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
@@ -236,10 +245,12 @@ class Structured(Explaining):
         action is safe.
         """
         plans = self.system.plans(box.low, box.high)
-        bounds = self._all(self._round(opened, prior, box), self._entries(action), plans, ops)
-        excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
-        now, first = bounds[0].totals[0], bounds[0]
-        taken = Taken(now, first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon)
+        now, entries = self._round(opened, prior, box, ops), self._entries(action, ops)
+        bounds = self._all(now, entries, plans, ops)
+        excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
+        first = bounds[0]
+        rest = opened.backup, opened.breached, opened.epsilon
+        taken = Taken(first.totals[0], first.ceiling, first.step, *rest)
         return -excess, taken._replace(seen=opened.seen, prior=prior, overridden=opened.overridden)
 
     def update(
@@ -255,13 +266,14 @@ class Structured(Explaining):
         """What closing a round needs in which something else was applied than was `taken`."""
         if outcome.box is None:
             raise ValueError("Outcome.applied needs Outcome.box: the actions that there are")
-        one, box, action = self._single(ops), outcome.box, self._entries(outcome.applied)
+        one, box = self._single(ops), outcome.box
+        action = self._entries(outcome.applied, one)
         breached = one.logical_or(taken.breached, one.logical_not(self._covers(action, one)))
         # Nothing is carried into it: what was applied is safe only if (**) holds for it.
         foreign = opened._replace(
             backup=0.0 * opened.slack, overridden=one.logical_or(opened.overridden, True)
         )
-        now, plans = self._round(opened, taken.prior, box), self.system.plans(box.low, box.high)
+        now, plans = self._round(opened, taken.prior, box, one), self.system.plans(box.low, box.high)
         found, _ = self._take(foreign, now, action, 0.0 * opened.slack, plans, breached, one)
         return found._replace(prior=taken.prior)
 
@@ -272,9 +284,12 @@ class Structured(Explaining):
         epsilon = max(taken.epsilon, outcome.epsilon)
         accepted, cost = self._accepted(outcome.cost, taken.ceiling, epsilon, ops)
         floor, gaps = self.system.close(taken.step, cost, epsilon, ops)
-        excess = ops.minimum(taken.now, cost - (1.0 + self.contract.lam) * self._floor(floor, paid, ops))
-        taken = taken._replace(breached=ops.logical_or(taken.breached, ops.logical_not(accepted)))
-        return self._closed(state, taken, excess, gaps, (2.0 + self.contract.lam) * cost, ops)
+        lam = self.contract.lam_at(state.rounds, ops)
+        excess = ops.minimum(taken.now, cost - (1.0 + lam) * self._floor(floor, paid, ops))
+        taken = taken._replace(
+            breached=ops.logical_or(taken.breached, ops.logical_not(accepted)), epsilon=epsilon
+        )
+        return self._closed(state, taken, excess, gaps, (2.0 + lam) * cost, ops)
 
     def defer(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
@@ -283,60 +298,16 @@ class Structured(Explaining):
         if outcome.applied is not None:
             opened = self._opened(state, taken.seen, ops, taken.epsilon)
             taken = self.applied(opened, taken, outcome, ops)
-        gaps = self.system.unseen(taken.step, ops)
-        owed = Owed(taken.now, taken.ceiling, taken.step, taken.epsilon, state.clipped)
+        gaps, lam = self.system.unseen(taken.step, ops), self.contract.lam_at(state.rounds, ops)
+        owed = Owed(taken.now, taken.ceiling, taken.step, taken.epsilon, state.clipped, lam)
         return self._closed(state, taken, taken.now, gaps, 0.0 * taken.now, ops), owed
-
-    def settle(
-        self, state: StructuredState, owed: Owed, outcome: Outcome, ops: Ops = NUMPY
-    ) -> StructuredState:
-        """The cost of a deferred round is known."""
-        epsilon = max(owed.epsilon, outcome.epsilon)
-        accepted, cost = self._accepted(outcome.cost, owed.ceiling, epsilon, ops)
-        floor, _ = self.system.close(owed.step, cost, epsilon, ops)
-        excess = cost - (1.0 + self.contract.lam) * self._floor(floor, 0.0 * cost, ops)
-        back = ops.maximum(owed.now - excess, 0.0) - (state.clipped - owed.clipped)
-        magnitude = state.magnitude + (2.0 + self.contract.lam) * cost + abs(owed.now)
-        covered = ops.logical_and(accepted, magnitude <= ops.limit(magnitude))
-        return state._replace(
-            account=state.account - ops.maximum(back, 0.0),
-            magnitude=magnitude,
-            breached=ops.logical_or(state.breached, ops.logical_not(covered)),
-        )
-
-    def _accepted(self, cost: Number, ceiling: Number, epsilon: float, ops: Ops) -> tuple[Flag, Number]:
-        """(whether contract and structure allow such a cost, the cost to compute with)."""
-        unit = self._unit_round_off(epsilon)
-        accepted, cost = accepted_cost(self.contract, cost, epsilon, ops)
-        possible = cost <= ceiling * (1.0 + 100.0 * unit) + 100.0 * unit
-        accepted = ops.logical_and(accepted, possible)
-        return accepted, ops.where(accepted, cost, self.contract.cost_floor)
-
-    def _floor(self, floor: Number, paid: Number, ops: Ops) -> Number:
-        """What the prior paid at least: by the structure, as known from elsewhere, and by the contract."""
-        return ops.maximum(floor, ops.maximum(paid, self.contract.cost_floor))
-
-    def _closed(
-        self, state: StructuredState, taken: Taken, excess: Number, gaps: Numbers, added: Number, ops: Ops
-    ) -> StructuredState:
-        """The state a round later, which had this excess at most; `added` is what that was added up from."""
-        contract, rounds = self.contract, state.rounds + 1.0
-        feared = state.account + excess
-        account = ops.where(taken.overridden, feared, ops.minimum(feared, rounds * contract.b))
-        clipped = state.clipped + (feared - account)
-        magnitude = state.magnitude + added + contract.earned + abs(taken.now)
-        covered = ops.logical_and(magnitude <= ops.limit(magnitude), ops.logical_not(taken.breached))
-        breached = ops.logical_or(state.breached, ops.logical_not(covered))
-        return StructuredState(
-            rounds, account, gaps, magnitude, taken.backup, breached, taken.overridden, clipped
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""
         system: Any = self.system
         return {
             "kind": "structured",
-            "contract": asdict(self.contract),
+            "contract": self.contract.to_dict(),
             "system": {"kind": system.kind, **asdict(system)},
             "resolution": self.resolution,
         }
@@ -344,74 +315,26 @@ class Structured(Explaining):
     def restore(self, state: dict[str, Any], taken: list[Any] | None) -> tuple[Any, Any]:
         """The state and the open round that were saved as plain numbers and lists, checked."""
         restored = StructuredState(**{**state, "gaps": self.restored_gaps(state["gaps"])})
-        saved.require_rounds(restored.rounds, self.contract.horizon)
-        backups = len(self.backup_names)
-        require_state(restored, self.contract, self.contract.earned + self.system.scale, backups)
+        contract, backups = self.contract, len(self.backup_names)
+        saved.require_rounds(restored.rounds, contract.horizon)
+        earned = 0.0 if contract.scheduled else contract.earned
+        require_state(restored, self._past(restored.rounds, NUMPY), earned + self.system.scale, backups)
         if taken is None:
             return restored, None
         opened = restored_taken(taken, backups)
         return restored, opened._replace(step=self.restored_step(opened.step))
 
-    def restored_owed(self, given: list[Any]) -> Owed:
-        """What a round owes, saved as plain numbers and lists."""
-        owed = restored_owed(given)
-        return owed._replace(step=self.restored_step(owed.step))
-
-    def restored_gaps(self, entries: Any) -> Any:
-        """The gaps that were saved as plain numbers and lists, checked."""
-        gaps, fresh = saved_numbers(entries), self.system.start(0.0)
-        if len(gaps) != len(fresh):
-            raise ValueError(f"gaps must be {len(fresh)} numbers or arrays, got {entries!r}")
-        for each, like in zip(gaps, fresh, strict=True):
-            saved.require_numbers("gaps", each, shape=np.shape(like))
-        return gaps
-
-    def restored_step(self, entries: Any) -> Any:
-        """The numbers of an open round that `Structure.close` needs, saved as plain numbers and lists."""
-        return saved_numbers(entries)
-
-    def _single(self, ops: Ops) -> Ops:
-        """What the structure computes with: a share and a cost are single numbers, whatever an action is."""
-        if not self.system.scalar:
-            return NUMPY if ops is FLOATS else ops
-        return FLOATS if self.system.entries and ops is NUMPY else ops
-
-    def _round(self, opened: Opened, prior: Action, box: Box) -> Round:
+    def _round(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Round:
         contract = self.contract
         return Round(
             opened.gaps,
             opened.seen,
-            self._entries(prior),
-            contract.lam,
+            self._entries(prior, ops),
+            contract.least_lam(opened.rounds, ops),
             contract.cost_floor,
             box.low,
             box.high,
         )
-
-    def _inside(self, action: Action, box: Box, ops: Ops) -> Action:
-        """The nearest action that there is, and for which the bounds hold."""
-        action = ops.minimum(ops.maximum(action, box.low), box.high)
-        return ops.minimum(ops.maximum(action, self.system.low), self.system.high)
-
-    def _covers(self, action: Action, ops: Ops) -> Flag:
-        """Whether the bounds hold for an action, as `_entries` gives it."""
-        low, high = self.system.low, self.system.high
-        if isinstance(action, list):
-            covered = True
-            for each, least, most in zip(action, *np.broadcast_arrays(low, high, action)[:2], strict=True):
-                covered = ops.logical_and(covered, ops.logical_and(each >= least, each <= most))
-            return covered
-        inside = ops.logical_and(action >= low, action <= high)
-        return ops.all(inside) if self.system.entries > 0 else inside
-
-    def _entries(self, action: Action) -> Action:
-        """A vector as a list of single numbers, if that is how the system is described.
-
-        A compiler then sees numbers only, and does not work out a vector again for each of its entries.
-        """
-        if not self.system.scalar or self.system.entries == 0:
-            return action
-        return action.tolist() if isinstance(action, np.ndarray) else list(action)
 
     def _all(self, now: Round, action: Action, plans: tuple[int, ...], ops: Ops) -> list[Bounds]:
         return [self.system.bounds(now, action, plan, ops) for plan in plans]
@@ -419,27 +342,26 @@ class Structured(Explaining):
     def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, part: float = 1.0) -> Number:
         """The largest excess of the left-hand side of (**) over the right, over n; cost units, rounded outward.
 
-        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b. `part` of it is
+        With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b, or with a schedule
+        minus what the n + 1 rounds from this one on earn by it. `part` of it is
         kept: an action that was found with all of it is looked at again with a part, as a compiler may compute it
         twice in different ways.
         """
         unit = self._unit_round_off(opened.epsilon)
-        b = opened.b * (1.0 - unit)
+        kept = 1.0 - unit
+        b = opened.b * kept
         unit = part * unit
         base = opened.slack - unit * bounds.ceiling
         over = [
             ops.where(n < opened.remaining, total + unit * abs(total) - base - (n + 1) * b, -math.inf)
             for n, total in enumerate(bounds.totals)
         ]
+        if isinstance(self.contract.b, Schedule):
+            more = 0.0 * b
+            for n in range(1, len(over)):
+                more = more + (self.contract.b_at(opened.rounds + n, ops) * kept - b)
+                over[n] = over[n] - more
         return ops.largest(over)
-
-    @staticmethod
-    def _least(excesses: list[Number], ops: Ops) -> Number:
-        """The smallest; what is not a number counts as infinite."""
-        least = ops.where(excesses[0] <= math.inf, excesses[0], math.inf)
-        for each in excesses[1:]:
-            least = ops.where(each < least, each, least)
-        return least
 
     def _carried(self, opened: Opened, now: Round, ops: Ops) -> Action:
         """The carried backup's action."""
@@ -453,7 +375,7 @@ class Structured(Explaining):
         if not self.system.backups:
             return now.prior
         bounds = self._all(now, now.prior, plans, ops)
-        excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
+        excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
         return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
 
     def _take(
@@ -477,24 +399,8 @@ class Structured(Explaining):
             lost = ops.logical_and(lost, ops.logical_not(safe))
         breached = ops.logical_or(breached, ops.logical_not(kept))
         first = bounds[0]
-        margin = opened.slack + self.contract.b - first.totals[0]
+        margin = opened.slack + opened.b - first.totals[0]
         taken = Taken(
             first.totals[0], first.ceiling, first.step, backup, breached, opened.epsilon, opened.seen
         )
         return taken._replace(overridden=lost), margin
-
-    def _farthest(self, start: Action, wish: Action, ops: Ops) -> Number:
-        """The share of the way to the wish beyond which nothing is searched: 10^4 times the start's size."""
-        if isinstance(start, list):
-            way = ops.largest([abs(there - here) for here, there in zip(start, wish, strict=True)])
-            size = ops.largest([abs(here) for here in start])
-        else:
-            vector = self.system.entries > 0
-            way, size = (length(each, "linf", ops) if vector else abs(each) for each in (wish - start, start))
-        farthest = 1e4 * (1.0 + size)
-        far = way > farthest
-        return ops.where(far, farthest / ops.where(far, way, 1.0), 1.0)
-
-    def _unit_round_off(self, epsilon: float) -> float:
-        """How far off a sum of costs may be, relative to the magnitudes in it, by floating-point arithmetic."""
-        return max(4.0 * epsilon * (self.contract.horizon + 16.0), math.sqrt(epsilon) / 16.0)

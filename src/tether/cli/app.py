@@ -10,11 +10,13 @@ import typer
 
 from tether.cli import (
     attack,
+    attack_contract,
     bench,
     bench_compile,
     bench_data,
     bench_estimate,
     bench_faults,
+    bench_fleet,
     bench_late,
     bench_monitor,
     bench_serve,
@@ -83,6 +85,7 @@ _add(
         "frontier": frontier.frontier,
         "estimate": estimate.estimate,
         "attack": attack.attack,
+        "attack-contract": attack_contract.attack_contract,
         "verify": verify.verify,
         "sensitivity": sensitivity.sensitivity,
         "report": report.report,
@@ -122,6 +125,8 @@ _add(
         "serve": bench_serve.serve,
         "fuzz": bench_serve.fuzz,
         "faults": bench_faults.faults,
+        "fleet": bench_fleet.fleet,
+        "continuing": bench_fleet.continuing,
         "late": bench_late.late,
     },
 )

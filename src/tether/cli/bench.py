@@ -36,7 +36,7 @@ def guard(options: GuardOptions) -> None:
 
     for line in skipped("structure"):
         shell.console.print(line)
-    _measure("tether bench guard", options.out, bench_guard(options.seed, options.repetitions))
+    measure("tether bench guard", options.out, bench_guard(options.seed, options.repetitions))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def sets(options: SetsOptions) -> None:
     """
     from tether.bench.sets import bench_sets
 
-    _measure("tether bench sets", options.out, bench_sets(options.seeds, options.episodes))
+    measure("tether bench sets", options.out, bench_sets(options.seeds, options.episodes))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def train(options: TrainOptions) -> None:
     from tether.bench.speed import bench_train
 
     taken = bench_train(options.seed, options.repetitions, options.episodes)
-    _measure("tether bench train", options.out, taken)
+    measure("tether bench train", options.out, taken)
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def exact(options: ExactOptions) -> None:
     """Measure one value iteration of the exact algorithm on grids of growing size, and its compilation."""
     from tether.bench.speed import bench_exact
 
-    _measure("tether bench exact", options.out, bench_exact(options.seed, options.repetitions))
+    measure("tether bench exact", options.out, bench_exact(options.seed, options.repetitions))
 
 
-def _measure(title: str, out: Path, measurements: Iterator[Measurement]) -> None:
+def measure(title: str, out: Path, measurements: Iterator[Measurement]) -> None:
     """Take the measurements, show them and write them down."""
     from tether.bench import speed
 

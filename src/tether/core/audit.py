@@ -8,6 +8,7 @@ other episodes or by later rounds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tether.core.contract import Contract
+from tether.core.ops import NUMPY
 from tether.core.run import Run
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class Audit:
         count, horizon = self.cumulative_costs.shape
         contract = self.contract
         lines = [
-            f"Promise: J_h <= (1 + {contract.lam:g}) J_h(prior) + {contract.b:g} h",
+            f"Promise: {contract}",
             f"Checked: {count} episodes of {horizon} rounds",
             f"Verdict: {'KEPT in every round' if self.holds else 'BROKEN'}",
             f"  episodes in violation   {np.any(self.violations, axis=1).sum()} of {count} ({self.violation_rate:.2%})",
@@ -118,6 +120,8 @@ class Audit:
             f"bound {np.mean(self.bounds[:, -1]):.6g}",
             f"  worst cost at the end   {np.max(self.cumulative_costs[:, -1]):.6g}",
         ]
+        if not contract.certain:
+            lines.append(f"  against the promise     {self._probability_text()}")
         if self.uncertified_from is not None:
             lines.append(f"  certified               {self._certified_text(self.uncertified_from)}")
         if self.overridden is not None:
@@ -126,6 +130,22 @@ class Audit:
             episode, at = self.first_breach
             lines.append(f"  first breach            episode {episode}, round {at}")
         return "\n".join(lines)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the episodes in violation are no evidence against the contract's `confidence`.
+
+        A certain promise allows none. One with probability 1 - delta allows a share delta of the episodes; more is
+        evidence if so many or more, out of N independent episodes, had a probability below 0.001 at a share of delta.
+        """
+        count = len(self.cumulative_costs)
+        broken = int(np.any(self.violations, axis=1).sum())
+        return broken == 0 or binomial_tail(broken, count, 1.0 - self.contract.confidence) >= 1e-3
+
+    def _probability_text(self) -> str:
+        allowed = 1.0 - self.contract.confidence
+        verdict = "no evidence against it" if self.consistent else "MORE than it allows"
+        return f"{self.violation_rate:.3g} of the episodes in violation, at most {allowed:.3g} allowed: {verdict}"
 
     def _tie_text(self) -> str:
         return "; negative by round-off only, a tie" if self.holds and self.worst_margin < 0.0 else ""
@@ -212,12 +232,6 @@ def audit(
     bounds, magnitudes = _bounds(prior_costs, contract)
     ties = max(tie_share(costs.dtype), tie_share(prior_costs.dtype)) * magnitudes
     told = getattr(run, "uncertified_from", None) if uncertified_from is None else uncertified_from
-    if told is not None:
-        told = np.asarray(told)
-        if told.shape != (len(costs),) or not np.issubdtype(told.dtype, np.integer) or np.any(told < 1):
-            raise ValueError(
-                f"uncertified_from must hold a round, counted from 1, for each of {len(costs)} episodes, got {told!r}"
-            )
     others = getattr(run, "overridden", None) if overridden is None else overridden
     if others is not None:
         others = np.asarray(others)
@@ -225,7 +239,39 @@ def audit(
             raise ValueError(
                 f"overridden must be true or false for each of {costs.shape} rounds, got {others!r}"
             )
-    return Audit(contract, _running_sums(costs), bounds, ties, told, others)
+    return Audit(contract, _running_sums(costs), bounds, ties, _certified(told, costs), others)
+
+
+def _certified(told: Any, costs: NDArray[Any]) -> NDArray[Any] | None:
+    """The round of each episode from which on nothing is certified, checked; None if nobody said."""
+    if told is None:
+        return None
+    rounds = np.asarray(told)
+    if rounds.dtype.kind == "f" and np.all(rounds == np.floor(rounds)):
+        # Without a last round an episode that is certified throughout says infinity.
+        rounds = np.minimum(rounds, costs.shape[1] + 1).astype(np.int64)
+    if rounds.shape != (len(costs),) or not np.issubdtype(rounds.dtype, np.integer) or np.any(rounds < 1):
+        raise ValueError(
+            f"uncertified_from must hold a round, counted from 1, for each of {len(costs)} episodes, got {rounds!r}"
+        )
+    return rounds
+
+
+def binomial_tail(least: int, count: int, share: float) -> float:
+    """The probability of `least` or more of `count` independent cases, each with probability `share`."""
+    if share <= 0.0 or least <= 0:
+        return float(least <= 0)
+    if share >= 1.0:
+        return 1.0
+    log_odds, total = math.log(share) - math.log1p(-share), 0.0
+    term = count * math.log1p(-share)  # logarithm of the probability of none
+    for broken in range(count + 1):
+        if broken >= least:
+            total += math.exp(term)
+            if math.exp(term) < 1e-18 * total:
+                break
+        term += math.log(max(count - broken, 1)) - math.log(broken + 1) + log_odds
+    return min(total, 1.0)
 
 
 def tie_share(dtype: Any) -> float:
@@ -247,7 +293,8 @@ def margin(bounds: Any, costs: Any, xp: Any) -> Any:
 def _costs(name: str, run: Any, contract: Contract) -> NDArray[Any]:
     """[N, H] the costs in the type in which they came, or why they cannot be audited."""
     given = getattr(run, "costs", run)
-    expected = f"{name} must hold costs [N, {contract.horizon}] with N >= 1"
+    rounds = "H" if contract.continuing else contract.horizon
+    expected = f"{name} must hold costs [N, {rounds}] with N >= 1"
     try:
         costs = np.asarray(given)
     except ValueError as error:
@@ -257,7 +304,8 @@ def _costs(name: str, run: Any, contract: Contract) -> NDArray[Any]:
             f"{expected}, whole numbers, float32 or float64, got {costs.dtype}. Hand over the costs as the plant "
             "computes them: digits that were rounded away do not come back by a conversion"
         )
-    if costs.ndim != 2 or len(costs) == 0 or costs.shape[1] != contract.horizon:
+    fits = costs.ndim == 2 and (costs.shape[1] > 0 if contract.continuing else costs.shape[1] == rounds)
+    if not fits or len(costs) == 0:
         raise ValueError(f"{expected}, got shape {costs.shape}")
     if costs.dtype.kind in "iu":
         _check_exact(name, costs)
@@ -285,16 +333,20 @@ def _bounds(prior_costs: NDArray[Any], contract: Contract) -> tuple[NDArray[np.f
             f"prior must hold finite costs, got {prior_costs[unknown][0]} {_place(unknown)}: without what the prior "
             "costs there is nothing to compare with; mend the replay, or leave the episode out of both"
         )
-    rounds = np.arange(1, contract.horizon + 1)
+    rounds: Any = np.arange(1, prior_costs.shape[1] + 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        bounds = contract.bound(_running_sums(prior_costs), rounds)
+        if contract.scheduled:
+            weighed = (1.0 + contract.lam_at(rounds - 1, NUMPY)) * prior_costs.astype(np.float64)
+            bounds = _running_sums(weighed) + contract.b_until(rounds, NUMPY)
+        else:
+            bounds = contract.bound(_running_sums(prior_costs), rounds)
         magnitudes = bounds
         if np.min(prior_costs) < 0:
-            magnitudes = contract.bound(np.cumsum(np.abs(prior_costs.astype(np.float64)), axis=1), rounds)
+            magnitudes = contract.bounds(np.abs(prior_costs.astype(np.float64)))
     beyond = ~np.isfinite(magnitudes)
     if np.any(beyond):
         raise ValueError(
-            f"the bound (1 + {contract.lam:g}) J_h(prior) + {contract.b:g} h is beyond the range of float64 "
+            f"the bound of {contract} is beyond the range of float64 "
             f"{_place(beyond)}: use a larger unit of cost, or smaller lam and b"
         )
     return bounds, magnitudes

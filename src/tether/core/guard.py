@@ -48,6 +48,7 @@ from tether.core.monitor import MONITOR_METHODS, Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
+from tether.core.raising import Raising
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
 
@@ -63,11 +64,12 @@ __all__ = [
 ]
 
 
-class Guard(Keeping):
+class Guard(Keeping, Raising):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
-    Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
-    promise starts again: it compares with the prior started from the state that the plant is in then.
+    Call `act` before and `observe` after every round, `reset` before every further episode; with `horizon=math.inf`
+    there need not be any. At `reset` the promise starts again: it compares with the prior started from the state that
+    the plant is in then.
 
     Args:
         certificate: The contract and what is known of the system.
@@ -149,11 +151,14 @@ class Guard(Keeping):
         self.reset()
         self._begin_journal(journal)
 
+    raise_contract = recorded(Raising.raise_contract)
+
     @recorded
     def reset(self) -> None:
         """Begin an episode; `counts` go on."""
         with self._turn:
             self._ops = self.certificate.online_ops
+            self._promised = [(1, self.certificate.contract)]
             self._state: Any = self.certificate.start(self._ops, 0.0)
             validate.parts("a certificate's state", self._state, STATE_PARTS, "a NamedTuple with these")
             self._taken: Any = None

@@ -53,9 +53,10 @@ class Ops(Protocol):
     Example:
         >>> FLOATS.maximum(1.0, 2.0), FLOATS.where(True, 1.0, 2.0), FLOATS.sqrt(-1.0)
         (2.0, 1.0, nan)
-        >>> FLOATS.clip(7.0, 0.0, 5.0), FLOATS.mod(-1.0, 24.0)
-        (5.0, 23.0)
     """
+
+    cases: int
+    """Axes of every value that count cases before its own: 1 in a fleet (`tether.core.fleet_ops`), else 0."""
 
     # One number a case.
     def maximum(self, first: Number, second: Number) -> Number:
@@ -81,6 +82,9 @@ class Ops(Protocol):
 
     def expm1(self, value: Number) -> Number:
         """The exponential minus 1, exact near 0."""
+
+    def expm1_multiple(self, count: Number, unit: float) -> Number:
+        """The exponential of count * unit minus 1, for a whole number `count` or infinity."""
 
     def log(self, value: Number) -> Number:
         """The natural logarithm; minus infinity at 0, NaN below."""
@@ -198,6 +202,8 @@ class Ops(Protocol):
 class _Floats:
     """The operations of `Ops` on plain Python floats."""
 
+    cases = 0
+
     def __reduce__(self) -> str:
         return "FLOATS"  # there is one: a copy is the same object
 
@@ -246,6 +252,10 @@ class _Floats:
             return math.expm1(value)
         except OverflowError:
             return math.inf
+
+    @staticmethod
+    def expm1_multiple(count: Number, unit: float) -> Number:
+        return _Floats.expm1(count * unit)
 
     @staticmethod
     def log(value: Number) -> Number:
@@ -321,6 +331,8 @@ def _largest(values: Sequence[Number]) -> Number:
 class _Arrays:
     """The functions of an array namespace, NumPy or JAX, under the names of `Ops`."""
 
+    cases = 0
+
     def __init__(self, namespace: ModuleType) -> None:
         self._namespace = namespace
 
@@ -332,6 +344,10 @@ class _Arrays:
         function = getattr(self._namespace, name)
         setattr(self, name, function)
         return function
+
+    def expm1_multiple(self, count: Number, unit: float) -> Number:
+        """See `Ops`."""
+        return self.expm1(count * unit)  # type: ignore[no-any-return]
 
     def largest(self, values: Sequence[Number]) -> Number:
         """See `Ops`."""
@@ -426,15 +442,12 @@ class _Jax(_Arrays):
 
 _BY_SIZE = {1: 0.25, 2: 2.0**-7, 8: FLOAT64}
 """Round-off of a floating-point type of so many bytes, the coarsest that there is."""
-_LIMIT64 = 1e100
-_LIMIT32 = 1e15
+_LIMIT64, _LIMIT32 = 1e100, 1e15
+_QUIET = contextlib.nullcontext()
 FLOATS = cast(Ops, _Floats())
 """Plain floats: `Ops` without arrays."""
 NUMPY = cast(Ops, _Arrays(np))
 """NumPy arrays."""
-
-
-_QUIET = contextlib.nullcontext()
 
 
 def quietly(ops: Ops) -> contextlib.AbstractContextManager[Any]:

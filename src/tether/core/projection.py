@@ -15,7 +15,7 @@ NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
 def length(vector: Any, norm: Norm, ops: Ops = NUMPY) -> Any:
     """The norm of `vector` over its last axis; the absolute value of a scalar."""
     size = abs(vector)
-    if getattr(size, "ndim", 0) == 0:
+    if _scalar(size, ops):
         return size
     if ops is FLOATS:  # a certificate that remembers single numbers may guard a vector
         ops = NUMPY
@@ -68,7 +68,7 @@ def project(
     # Above 60 lines for its documentation.
     low = -math.inf if low is None else low
     high = math.inf if high is None else high
-    scalar = getattr(center, "ndim", 0) == 0
+    scalar = _scalar(center, ops)
     inward = round_off(center) * (8.0 if scalar else 8.0 + center.shape[-1])
     allowed = ops.maximum(radius * (1.0 - inward) - inward * length(center, norm, ops), 0.0)
     if not scalar:
@@ -103,10 +103,15 @@ def nearest_safe(
     Shapes are those of `project`. The deviation is that of the action as rounded, and never exceeds the radius.
     """
     usable = ops.isfinite(proposal - prior)
-    if getattr(prior, "ndim", 0) > 0:
+    if not _scalar(prior, ops):
         usable = ops.all(usable, axis=-1, keepdims=True)
     action = project(ops.where(usable, proposal, prior), prior, radius, low, high, norm, ops)
     return action, length(action - prior, norm, ops)
+
+
+def _scalar(value: Any, ops: Ops) -> bool:
+    """Whether an action is one number a case; a plain array namespace has one case."""
+    return bool(getattr(value, "ndim", 0) <= getattr(ops, "cases", 0))
 
 
 def _shrink_l1(asked: Any, room: Any, allowed: Any, ops: Ops) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from importlib import metadata
@@ -96,6 +97,11 @@ def breach(saved: Any, breached: bool, round_now: int) -> Breach | None:
 def counts(saved: Any) -> Counter[Reason]:
     """How often each reason occurred, checked."""
     return Counter({Reason(name): validate.count("counts", n, minimum=0) for name, n in saved.items()})
+
+
+def describes(description: dict[str, Any], certificate: Certificate) -> bool:
+    """Whether this is what the certificate's `to_dict` gives, but for what JSON does not tell apart."""
+    return bool(json.loads(json.dumps(certificate.to_dict())) == json.loads(json.dumps(description)))
 
 
 def certificate_from_dict(description: dict[str, Any]) -> Certificate:

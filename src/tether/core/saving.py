@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from tether.core import convert, saved, validate
 from tether.core.actions import bound_from_json, bound_to_json
 from tether.core.certificate import Action, Certificate, Observation
 from tether.core.monitor import Monitor
+from tether.core.raising import promises_to_json
 
 if TYPE_CHECKING:
     from tether.core.guard import Guard
@@ -28,6 +28,7 @@ def describe(guard: Guard) -> dict[str, Any]:
     return {
         "version": STATE_VERSION,
         "certificate": guard.given_certificate.to_dict(),
+        **promises_to_json(guard.given_certificate, guard._promised),
         "low": bound_to_json(actions.low),
         "high": bound_to_json(actions.high),
         "norm": guard.norm,
@@ -67,7 +68,7 @@ def made(
     try:
         if certificate is None:
             certificate = saved.certificate_from_dict(given["certificate"])
-        elif json.loads(json.dumps(certificate.to_dict())) != json.loads(json.dumps(given["certificate"])):
+        elif not saved.describes(given["certificate"], certificate):
             raise ValueError(f"the guard was saved with another certificate: {given['certificate']!r}")
         low = bound_from_json(given["low"], -math.inf)
         high = bound_from_json(given["high"], math.inf)
@@ -89,6 +90,7 @@ def made(
 
 
 def _restore(guard: Guard, given: dict[str, Any]) -> None:
+    guard._restore_promises(given.get("contracts"))
     guard._epsilon = validate.number("epsilon", given["epsilon"], minimum=guard.resolution)
     # A round that the certificate could not open has nothing to restore.
     taken = given["taken"] or None

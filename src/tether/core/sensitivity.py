@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 
 from tether.core import validate
+from tether.core.contract import Contract
 from tether.core.ops import Number, Ops
+from tether.core.schedule import Horizon
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,29 @@ class Geometric:
         """Plain numbers that describe it, fit for JSON."""
         return {"kind": "geometric", "rho": self.rho, "scale": self.scale}
 
-    def check_horizon(self, horizon: int) -> None:
-        """Refuse a horizon over which p leaves the range of floating-point numbers."""
+    @property
+    def settled(self) -> int:
+        """For rho < 1 the number of rounds after which p has faded to round-off: all of it together is below eps/8."""
+        return 2 + math.ceil(math.log(sys.float_info.epsilon * (1.0 - self.rho) / 8.0) / self._log_rho)
+
+    def check_horizon(self, horizon: Horizon, *, scheduled: bool = False) -> None:
+        """Refuse a horizon over which p leaves the range of floating-point numbers, or which it does not end.
+
+        Args:
+            horizon: Number of rounds, or `math.inf`.
+            scheduled: Whether the contract has a schedule, so that rounds are looked at one by one.
+        """
+        if horizon == math.inf and self.rho >= 1.0:
+            raise ValueError(
+                f"horizon=math.inf needs a prior that forgets, rho < 1, got geometric({self.rho:g}): what one "
+                "deviation can cost has no bound; use a horizon that ends"
+            )
+        if scheduled and self.rounds_ahead(horizon) > 1_000_000:
+            raise ValueError(
+                f"with a schedule {self.rounds_ahead(horizon)} rounds are looked at one by one for geometric("
+                f"{self.rho:g}), more than 1000000; use one lam and one b, a larger rate of forgetting or a shorter "
+                "horizon"
+            )
         if self._log_rho * horizon + math.log(self.scale) > 700.0:
             raise ValueError(
                 f"geometric({self.rho:g}) grows to about 1e{int(self._log_rho * horizon / math.log(10))} "
@@ -59,9 +82,19 @@ class Geometric:
                 "safe over that horizon: use a shorter horizon or a prior that contracts"
             )
 
-    def round_off_growth(self, horizon: int) -> float:
-        """How many units of round-off the evaluation of p can add over the horizon."""
-        return horizon * max(self._log_rho, 0.0)
+    def rounds_ahead(self, horizon: Horizon) -> int:
+        """How many rounds to look at one by one: beyond them no round is the first to break the promise."""
+        return int(horizon if self.rho >= 1.0 else min(horizon, self.settled))
+
+    def round_off_growth(self, horizon: Horizon) -> float:
+        """How many units of round-off the evaluation of p, or the memory, can add over the horizon.
+
+        Without a last round: a deviation of k rounds ago was multiplied by rho and rounded k times, so that the memory
+        is off by at most eps times the mean age of what is in it, 1 / (1 - rho).
+        """
+        if horizon == math.inf:
+            return 1.0 / (1.0 - self.rho)
+        return float(horizon * max(self._log_rho, 0.0))
 
     def empty(self, horizon: int, ops: Ops, zero: Number) -> Number:  # noqa: ARG002
         """The memory before any deviation."""
@@ -79,7 +112,7 @@ class Geometric:
         """sum_{n<rounds} p(n): how long a unit deviation lasts over so many later rounds."""
         if self.rho == 1.0:
             return self.scale * rounds
-        return self.scale * ops.expm1(rounds * self._log_rho) / (self.rho - 1.0)
+        return self.scale * ops.expm1_multiple(rounds, self._log_rho) / (self.rho - 1.0)
 
     def carried_deviation_over(self, memory: Number, rounds: Number, ops: Ops) -> Number:
         """The past deviations as they act on the costs of this and the following rounds, `rounds` in all."""
@@ -121,13 +154,12 @@ class Geometric:
         # Relative to the larger of the two, so that products of small costs with small constants do not vanish.
         unit = ops.maximum(immediate, carried * self.scale)
         near, far = immediate / unit, carried * self.scale / unit
-        # Beyond `settled` rounds p has faded to round-off: the ratio only rises, or is flat.
-        settled = 2 + math.ceil(math.log(sys.float_info.epsilon * (1.0 - self.rho) / 8.0) / self._log_rho)
+        settled = self.settled  # beyond it the ratio only rises, or is flat
         last = ops.minimum(remaining, settled)
         low, high = 1.0, last
         for _ in range(min(horizon, settled).bit_length()):
             middle = ops.floor((low + high) / 2.0)
-            faded = ops.expm1((middle - 1.0) * self._log_rho)
+            faded = ops.expm1_multiple(middle - 1.0, self._log_rho)
             reached = faded / (self.rho - 1.0)
             weight = 1.0 + faded
             numerator = base + middle * slope - pull * (reached + weight)
@@ -136,6 +168,29 @@ class Geometric:
             low = ops.where(falls, middle + 1.0, low)
             high = ops.where(falls, high, middle)
         return ops.minimum(least, ratio(ops.minimum(low, last)))
+
+    def least_ratio_ahead(
+        self,
+        base: Number,
+        earned: Any,
+        immediate: Number,
+        carried: Number,
+        memory: Number,
+        remaining: Number,
+        ops: Ops,
+    ) -> Number:
+        """See `least_ratio`; here `earned` [..., K] has what the next k rounds earn in place of k*slope.
+
+        Every k = 1..K is looked at; K is `rounds_ahead`. For rho < 1 and k beyond it the numerator only grows, since
+        no round earns less than nothing, and the denominator stays what it is.
+        """
+        rounds = ops.arange(1, earned.shape[-1] + 1)
+        carried_over = self.carried_deviation_over(ops.asarray(memory)[..., None], rounds, ops)
+        numerator = ops.asarray(base)[..., None] + earned - carried * carried_over
+        denominator = immediate + carried * self.sum_over(rounds - 1, ops)
+        counted = rounds <= ops.asarray(remaining)[..., None]
+        least: Number = ops.min(ops.where(counted, numerator / denominator, math.inf), axis=-1)
+        return least
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,13 +216,22 @@ class Table:
         """Plain numbers that describe it, fit for JSON."""
         return {"kind": "table", "values": np.asarray(self.values)[:-1].tolist()}
 
-    def check_horizon(self, horizon: int) -> None:
+    def check_horizon(self, horizon: Horizon, *, scheduled: bool = False) -> None:  # noqa: ARG002
         """Refuse a horizon that needs more values than there are."""
+        if horizon == math.inf:
+            raise ValueError(
+                "horizon=math.inf needs a perturbation function that fades for ever, and a table ends; use "
+                "geometric(rho, scale) with rho < 1"
+            )
         if len(self.values) < horizon:
             raise ValueError(
                 f"a horizon of {horizon} needs p(0) to p({horizon - 2}), {horizon - 1} values, but the table has "
                 f"{len(self.values) - 1}; add values, or use geometric(rho, scale) for a bound at every n"
             )
+
+    def rounds_ahead(self, horizon: int) -> int:
+        """How many rounds to look at one by one: all."""
+        return horizon
 
     def round_off_growth(self, horizon: int) -> float:
         """How many units of round-off the evaluation of p can add over the horizon."""
@@ -179,12 +243,12 @@ class Table:
 
     def remember(self, memory: Any, deviation: Number, ops: Ops) -> Any:
         """The memory one round later, after `deviation`."""
-        later = ops.concat([memory[1:], ops.zeros_like(memory[:1])])
-        return later + deviation * ops.asarray(self.values)[: memory.shape[0]]
+        later = ops.concat([memory[..., 1:], ops.zeros_like(memory[..., :1])], axis=-1)
+        return later + ops.asarray(deviation)[..., None] * ops.asarray(self.values)[: memory.shape[-1]]
 
     def carried_deviation(self, memory: Any) -> Any:
         """sum_{j<h} p(h-1-j) d_j: the past deviations as they act on the cost of this round."""
-        return memory[0]
+        return memory[..., 0]
 
     def sum_over(self, rounds: Number, ops: Ops) -> Any:
         """sum_{n<rounds} p(n): how long a unit deviation lasts over so many later rounds."""
@@ -192,7 +256,8 @@ class Table:
 
     def carried_deviation_over(self, memory: Any, rounds: Number, ops: Ops) -> Any:
         """The past deviations as they act on the costs of this and the following rounds, `rounds` in all."""
-        return ops.sum(ops.where(ops.arange(memory.shape[0]) < rounds, memory, 0.0))
+        counted = ops.arange(memory.shape[-1]) < ops.asarray(rounds)[..., None]
+        return ops.sum(ops.where(counted, memory, 0.0), axis=-1)
 
     def least_ratio(
         self,
@@ -207,9 +272,24 @@ class Table:
     ) -> Any:
         """See `Geometric.least_ratio`; here every k is looked at."""
         rounds = ops.arange(1, horizon + 1)
-        numerator = base + rounds * slope - carried * ops.cumulative_sum(memory)
-        denominator = immediate + carried * ops.asarray(self.sums)[:horizon]
-        return ops.min(ops.where(rounds <= remaining, numerator / denominator, math.inf))
+        return self.least_ratio_ahead(base, rounds * slope, immediate, carried, memory, remaining, ops)
+
+    def least_ratio_ahead(
+        self,
+        base: Number,
+        earned: Any,
+        immediate: Number,
+        carried: Number,
+        memory: Any,
+        remaining: Number,
+        ops: Ops,
+    ) -> Any:
+        """See `Geometric.least_ratio_ahead`; `earned` is [..., H]."""
+        rounds = ops.arange(1, earned.shape[-1] + 1)
+        numerator = ops.asarray(base)[..., None] + earned - carried * ops.cumulative_sum(memory, axis=-1)
+        denominator = immediate + carried * ops.asarray(self.sums)[: earned.shape[-1]]
+        counted = rounds <= ops.asarray(remaining)[..., None]
+        return ops.min(ops.where(counted, numerator / denominator, math.inf), axis=-1)
 
 
 Perturbation = Geometric | Table
@@ -345,6 +425,26 @@ class EstimatedSensitivity(Sensitivity):
     def proved(self) -> bool:
         """Whether the constants are proved: never, as they are estimates."""
         return False
+
+    def signed(self, contract: Contract) -> Contract:
+        """The contract with the probability that it has with these constants.
+
+        There are three estimates, `immediate`, `carried` and the perturbation function, and each may fail; they are
+        made once, so that the probability is that of the log, for all later episodes together. The safety factor is
+        not counted: it makes up for what the estimate's own model of the log leaves out.
+
+        Args:
+            contract: The promise, without these constants.
+
+        Example:
+            >>> from tether import Contract
+            >>> bounds = EstimatedSensitivity(2.0, 1.0, geometric(0.5), confidence=0.99, rows=1000)
+            >>> print(bounds.signed(Contract(lam=1.0, b=0.5, horizon=24)))  # doctest: +NORMALIZE_WHITESPACE
+            J_h <= (1 + 1) J_h(prior) + 0.5 h, with probability 0.97 an episode,
+            which rests on three constants estimated from 1000 rows at 0.99 each
+        """
+        what = f"three constants estimated from {self.rows} rows at {self.confidence:g} each"
+        return contract.resting_on(what, 1.0 - 3.0 * (1.0 - self.confidence))
 
 
 def sensitivity_from_dict(description: dict[str, Any]) -> Sensitivity:

@@ -8,6 +8,7 @@ from tether.core.certificate import Certificate
 from tether.core.decision import Breach, Override
 from tether.core.late import Pending
 from tether.core.overrides import Overrides
+from tether.core.schedule import Horizon
 
 
 class Standing:
@@ -25,12 +26,12 @@ class Standing:
         return int(self._state.rounds) + 1
 
     @property
-    def horizon(self) -> int:
-        """Number of rounds of an episode."""
+    def horizon(self) -> Horizon:
+        """Number of rounds of an episode; `math.inf` if there is no last one."""
         return self.certificate.contract.horizon
 
     @property
-    def uncertified_from(self) -> int:
+    def uncertified_from(self) -> Horizon:
         """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
         return self.horizon + 1 if self.breach is None else self.breach.round
 

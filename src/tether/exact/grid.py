@@ -114,6 +114,7 @@ def prepare(
     """
     resolution = Resolution() if resolution is None else resolution
     if certificate is not None:
+        certificate.contract.require_constant("the exact algorithm")
         if certificate.contract.horizon != system.horizon:
             raise ValueError(
                 f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "

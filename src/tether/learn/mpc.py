@@ -109,6 +109,7 @@ class PlanningPolicy(eqx.Module):
         if not isinstance(certificate, Structured):
             raise TypeError(f"a plan needs a tether.Structured certificate, got {certificate!r}")
         _check_system(env, certificate)
+        certificate.contract.require_constant("a PlanningPolicy")
         horizon = certificate.contract.horizon
         if episodes.horizon < horizon:
             raise ValueError(

@@ -174,6 +174,7 @@ def _check_request(
 ) -> None:
     """Refuse what cannot be trained, before any work."""
     validate.choice("mode", mode, get_args(Mode))
+    certificate.contract.require_constant("tether.train")
     if certificate.contract.horizon != horizon:
         raise ValueError(
             f"the certificate is for a horizon of {certificate.contract.horizon} rounds, the data has {horizon}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -112,7 +113,7 @@ def _check_player(policy: Policy, certificate: Certificate | None, horizon: int)
     """Refuse a policy and a certificate that cannot play episodes of this horizon together."""
     if not callable(policy):
         raise TypeError(f"policy must be callable as policy(observation, key) -> action, got {policy!r}")
-    if certificate is not None and certificate.contract.horizon != horizon:
+    if certificate is not None and certificate.contract.horizon not in (horizon, math.inf):
         raise ValueError(
             f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
             f"the episodes have {horizon}"

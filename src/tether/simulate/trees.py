@@ -17,12 +17,14 @@ from tether.certificates.lipschitz import LipschitzCertificate
 from tether.certificates.shadowing import Shadowing
 from tether.certificates.structured import Structured
 from tether.core.contract import Contract
+from tether.core.schedule import Schedule
 from tether.core.sensitivity import EstimatedSensitivity, Geometric, Sensitivity, Table
 
 Value = TypeVar("Value")
 
 _NUMBERS: dict[type[Any], tuple[str, ...]] = {
     Contract: ("lam", "b", "cost_floor"),
+    Schedule: ("values", "sums", "least"),
     Geometric: (),
     Table: ("values", "sums"),
     Sensitivity: ("immediate", "carried", "perturbation"),

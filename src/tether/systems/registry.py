@@ -85,7 +85,7 @@ def structured_from_dict(description: dict[str, Any]) -> Structured:
     kind = numbers.pop("kind")
     for structure in _structures():
         if structure.kind == kind:
-            contract = Contract(**description["contract"])
+            contract = Contract.from_dict(description["contract"])
             return Structured(contract, structure(**numbers), resolution=description["resolution"])
     raise ValueError(f"a certificate (structured, {kind}) of your own must be given as it is")
 

@@ -166,7 +166,8 @@ class EVStructure(Structure):
         above = ops.maximum(cost * (1.0 - 8.0 * epsilon) - 1.0, 0.0)
         positive = above > 0.0
         left = ops.where(positive, ops.sqrt(ops.where(positive, above, 1.0)), 0.0)
-        return 1.0 + ops.maximum(left - widened, 0.0) ** 2, (widened,)
+        floor = ops.maximum(left - widened, 0.0)
+        return 1.0 + floor * floor, (widened,)
 
     def gap_features(self, gaps: Numbers, ops: Ops) -> tuple[Number, Number]:  # noqa: ARG002
         """(e, 0)."""

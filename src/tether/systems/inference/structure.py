@@ -183,7 +183,8 @@ class InferenceStructure(Structure):
         )
         told = ops.maximum(gap + ops.maximum(least * more, largest * more), 0.0)
         budget = ops.where(short > off, ops.minimum(budget, told), budget)
-        return ops.maximum(short - budget, 0.0) ** 2, (ops.maximum(budget - short, 0.0),)
+        left = ops.maximum(short - budget, 0.0)
+        return left * left, (ops.maximum(budget - short, 0.0),)
 
     def unseen(self, step: Numbers, ops: Ops) -> Numbers:  # noqa: ARG002
         """(W,)."""

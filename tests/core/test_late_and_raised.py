@@ -1,0 +1,186 @@
+"""Late costs and overrides with schedules, raised contracts and no last round, at their worst together."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tether
+from adversary import HostileSystem, draw, hostile_policy
+from structures import hostile_draws
+from tether import Contract, Guard, LipschitzCertificate, Sensitivity, Structured, geometric, periodic
+from tether.assure.breeding import scripted
+from tether.core.certificate import Outcome
+from tether.core.ops import FLOATS, NUMPY
+
+ROUNDS = 14
+CARBON = tether.envs.Carbon()
+
+
+def wavering(rng, horizon, floor):
+    """A contract whose lam and b change from round to round, with many that earn nothing."""
+    lam, b = (rng.choice([0.0, 0.0, 0.5, 3.0], size=ROUNDS).tolist() for _ in range(2))
+    rates = (periodic(lam), periodic(b)) if math.isinf(horizon) else (lam, b)
+    return Contract(*rates, horizon, floor)
+
+
+def hostile_episode(env, guard, wish, rng, episodes, *, overriding):
+    """(costs, the prior's costs) of an episode with late meters, operators and a contract that is raised."""
+    state, follower = env.initial(), env.initial()
+    raised = int(rng.integers(2, ROUNDS))
+    overridden = set(rng.integers(ROUNDS, size=2).tolist()) if overriding else set()
+    costs, priors = [], []
+    for h in range(ROUNDS):
+        if h == raised:
+            guard.raise_contract(lam=2.0, b=1.0)
+        drawn = {name: episodes[name][0, h] for name in env.drawn_names}
+        seen = env.observation(state, drawn)
+        decision = guard.act(seen, wish(seen, h))
+        applied = decision.action
+        if h in overridden:
+            pushed = applied + rng.choice([-3.0, -1.0, 0.05, 3.0]) * np.ones(np.shape(applied))
+            applied = np.maximum(pushed, env.low)
+        state, _, cost = env.step(state, drawn, applied)
+        follower, _, paid = env.step(follower, drawn, env.prior(env.observation(follower, drawn)))
+        costs.append(float(cost))
+        priors.append(float(paid))
+        late = rng.uniform() < 0.5
+        guard.observe(None if late else float(cost), applied=applied if h in overridden else None)
+        for waiting in rng.permutation(guard.pending).tolist():
+            if rng.uniform() < 0.3:
+                guard.report(waiting, costs[waiting - 1])
+        if h == ROUNDS // 2:
+            saved = json.loads(json.dumps(guard.state_dict(), allow_nan=False))
+            guard = Guard.from_state_dict(saved, env.prior, guard.given_certificate)
+    assert guard.breach is None
+    under = [[h + 1 in guard.rounds_under_override for h in range(ROUNDS)]]
+    verdict = tether.audit([costs], [priors], guard.contract, overridden=under)
+    assert verdict.holds, verdict
+    return costs, priors
+
+
+@settings(max_examples=90, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    rule=st.sampled_from(["paper", "released", "tight"]),
+    horizon=st.sampled_from([ROUNDS, math.inf]),
+    overriding=st.booleans(),
+)
+def test_late_costs_and_overrides_keep_a_promise_that_changes(seed, rule, horizon, overriding):
+    """On systems for which every inequality is an equality."""
+    rng = np.random.default_rng(seed)
+    gain, floor = float(rng.choice([0.3, 0.8])), float(rng.choice([0.0, 1.0]))
+    env = HostileSystem(gains=(gain,) * ROUNDS, floor=floor)
+    certificate = LipschitzCertificate(wavering(rng, horizon, floor), env.sensitivity, rule)
+    guard, policy = Guard(certificate, env.prior, resolution=0.0), hostile_policy(env)
+    hostile_episode(
+        env, guard, lambda seen, h: policy(seen, None), rng, draw(env, 1, rng), overriding=overriding
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), horizon=st.sampled_from([ROUNDS, math.inf]), overriding=st.booleans())
+def test_so_do_structures(seed, horizon, overriding):
+    rng = np.random.default_rng(seed)
+    certificate = Structured(wavering(rng, horizon, CARBON.cost_floor), CARBON.structure)
+    guard = Guard(certificate, CARBON.prior, low=0.0, resolution=0.0)
+    episodes = hostile_draws(CARBON, 1, rng, ROUNDS)
+    script = np.clip(np.nan_to_num(episodes["script"][0], nan=9.0), -9.0, 9.0)
+
+    def wish(seen, h):
+        return scripted(CARBON.prior(seen), script[h], *CARBON.action_range())
+
+    hostile_episode(CARBON, guard, wish, rng, episodes, overriding=overriding)
+
+
+BOUNDS = Sensitivity(3.0, 1.5, geometric(0.5))
+STEP = st.tuples(st.floats(0.0, 1.0), st.floats(-1.0, 1.0), st.booleans(), st.floats(0.0, 1.0))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(STEP, min_size=4, max_size=12), st.sampled_from(["tight", "released"]))
+def test_without_an_end_late_costs_never_give_back_more_than_was_feared(steps, rule):
+    """The exact slack in fractions; the prior's cost is as far from what is seen as the deviations can move it."""
+    contract = Contract(periodic([0.3, 0.0, 2.0]), periodic([0.1, 1.0]), math.inf, 1.0)
+    certificate = LipschitzCertificate(contract, BOUNDS, rule)
+    state, memory, left, waiting = certificate.start(FLOATS), Fraction(0), Fraction(0), []
+    for h, (share, sign, late, comes) in enumerate(steps):
+        opened = certificate.open(state, None, FLOATS)
+        taken = certificate.choose(opened, share * opened.radius, 0.0, (None, None, "l2"), FLOATS).taken
+        moved = float(Fraction(1.5) * memory + Fraction(3) * Fraction(taken.deviation))
+        cost, paid = (1.0 + moved, 1.0) if sign > 0.0 else (1.0, 1.0 + moved * -sign)
+        lam, b = (Fraction(each(float(h), NUMPY)) for each in (contract.lam_at, contract.b_at))
+        left += (1 + lam) * Fraction(paid) + b - Fraction(cost)
+        memory = memory / 2 + Fraction(taken.deviation)
+        if late:
+            state, owed = certificate.defer(state, taken, Outcome(math.nan), FLOATS)
+            waiting.append((owed, cost))
+        else:
+            state = certificate.update(state, taken, Outcome(cost), FLOATS)
+        if waiting and comes > 0.5:
+            owed, then = waiting.pop(int(comes * 100.0) % len(waiting))
+            state = certificate.settle(state, owed, Outcome(then), FLOATS)
+        assert left >= 0
+        assert state.surplus <= left + Fraction(1e-12)
+        assert not state.breached
+
+
+@pytest.mark.parametrize("kind", ["lipschitz", "structured"])
+def test_what_a_kept_promise_gave_already_does_not_come_back_with_a_late_cost(kind):
+    contract = Contract(0.5, 0.1, math.inf, 1.0)
+    certificate = {
+        "lipschitz": LipschitzCertificate(contract, BOUNDS),
+        "structured": Structured(contract, CARBON.structure),
+    }[kind]
+    guard = Guard(certificate, CARBON.prior, low=0.0)
+    guard.act([4.0, 3.0, 0.0, 0.0], 0.0)
+    guard.observe(None)
+    before, (owed,) = guard._state, guard._pending._owed.values()
+
+    def freed(clipped):
+        after = guard.certificate.settle(before._replace(clipped=clipped), owed, Outcome(1.5), FLOATS)
+        assert after.magnitude == before.magnitude
+        return after.surplus - before.surplus if kind == "lipschitz" else before.account - after.account
+
+    whole = freed(0.0)
+    assert whole > 0.05
+    assert freed(0.25 * whole) == pytest.approx(0.75 * whole, rel=1e-9)
+    assert freed(2.0 * whole) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["lipschitz", "structured"])
+def test_a_late_cost_counts_with_the_lam_of_its_round(kind):
+    contract = Contract([0.0, 3.0, 3.0], [1.0] * 3, 3, 1.0)
+    certificate = {
+        "lipschitz": LipschitzCertificate(contract, BOUNDS),
+        "structured": Structured(contract, CARBON.structure),
+    }[kind]
+    late, seen = (Guard(certificate, CARBON.prior, low=0.0) for _ in range(2))
+    for guard in (late, seen):
+        guard.act([4.0, 3.0, 0.0, 0.0], 4.9)
+        guard.observe(None if guard is late else 1.2)
+        guard.act([4.0, 3.0, 0.0, 0.0], 5.0)
+        guard.observe(1.0)
+        guard.raise_contract(lam=5.0, b=9.0)
+    late.report(1, 1.2)
+    account = "surplus" if kind == "lipschitz" else "account"
+    first, second = (getattr(guard._state, account) for guard in (late, seen))
+    assert first == pytest.approx(second, rel=1e-9, abs=1e-9)
+
+
+def test_a_fleet_is_for_plants_that_nobody_overrides():
+    certificate = LipschitzCertificate(Contract(0.5, 0.1, 8, 1.0), BOUNDS)
+    fleet = tether.Fleet(certificate, lambda seen: seen[:, 0], n=2)
+    fleet.act(np.ones((2, 1)), [1.0, 1.0])
+    with pytest.raises(ValueError, match="costs must be 2 numbers"):
+        fleet.observe(None)
+    saved = fleet.state_dict()
+    saved["plants"][1]["state"]["overridden"] = True
+    with pytest.raises(ValueError, match="under an override, got plant 1; use"):
+        tether.Fleet.from_state_dict(saved, fleet.prior)
