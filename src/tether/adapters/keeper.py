@@ -97,7 +97,11 @@ class Keeper:
         if isinstance(revealed, Mapping):
             revealed = {name: revealed[name] for name in names if name in revealed}
         self.guard.observe(cost, revealed, next_observation=after, reward=reward)
-        report["cost"] = convert.as_number(cost)
+        report["cost"] = (
+            convert.as_number(cost)
+            if getattr(self.guard.certificate, "contracts", None) is None
+            else convert.copied(cost)
+        )
         report["counts"] = dict(self._counts)
         breach = self.guard.breach
         report["breach"] = None if breach is None else asdict(breach)

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from tether.core import saved, validate
-from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed, accepted_cost
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops
 from tether.core.projection import length, nearest_safe
@@ -214,6 +214,26 @@ class LipschitzCertificate:
         taken = Taken(deviation, opened.radius, prior)
         margin = self.margin(opened.state, deviation)
         return Choice(action, deviation, opened.radius, margin, 0.0 * deviation, taken, opened.state.breached)
+
+    def weigh(
+        self,
+        opened: Opened,
+        prior: Action,
+        action: Action,
+        box: Box,
+        ops: Ops = NUMPY,
+        backup: int | None = None,  # noqa: ARG002
+        part: float = 1.0,
+    ) -> Weighed:
+        """What is left of the radius if `action` is played, action units; the only backup is the prior.
+
+        The reserve is half of what `choose` rounds inward by, so that what it chooses is safe here too.
+        """
+        deviation = length(action - prior, box.norm, ops)
+        inward = part * 4.0 * ops.epsilon(deviation)
+        left = opened.radius * (1.0 - inward) - inward * length(prior, box.norm, ops) - deviation
+        taken = Taken(deviation, opened.radius, prior)
+        return Weighed(left, taken, self.margin(opened.state, deviation), opened.state.breached)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Action:  # noqa: ARG002
         """The prior's action, which is always safe."""

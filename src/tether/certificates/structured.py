@@ -52,7 +52,7 @@ import numpy as np
 from tether.certificates.share import largest_share
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import saved, validate
-from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed, accepted_cost
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
@@ -251,18 +251,35 @@ class Structured:
         return ops.stack(entries) if isinstance(entries, list) else entries
 
     def weigh(
-        self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
-    ) -> tuple[Number, Taken]:
-        """(what (**) leaves if `action` is played, cost units; what `update` needs then), safe or not.
+        self,
+        opened: Opened,
+        prior: Action,
+        action: Action,
+        box: Box,
+        ops: Ops = NUMPY,
+        backup: int | None = None,
+        part: float = 1.0,
+    ) -> Weighed:
+        """What (**) leaves if `action` is played and then backup number `backup`, cost units.
 
-        It is safe iff nothing negative is left. A plan may ask this of any action; only `choose` sees to it that an
-        action is safe.
+        Without a backup the best of them counts, and what is `taken` carries what was carried before: for plans, which
+        may ask this of any action. With one, an action for which the bounds do not hold is not safe.
         """
-        plans = self.system.plans(box.low, box.high)
-        bounds = self._all(self._round(opened, prior, box), self._entries(action), plans, ops)
-        excess = self._least([self._excess(opened, each, ops) for each in bounds], ops)
-        now, first = bounds[0].totals[0], bounds[0]
-        return -excess, Taken(now, first.ceiling, first.step, opened.backup, opened.breached, opened.epsilon)
+        one = self._single(ops)
+        now = self._round(opened, prior, box)
+        plans = self.system.plans(box.low, box.high) if backup is None else (backup,)
+        bounds = self._all(now, self._entries(action), plans, one)
+        left = -self._least([self._excess(opened, each, one, part) for each in bounds], one)
+        known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
+        breached = one.logical_or(opened.breached, one.logical_not(known))
+        first = bounds[0]
+        margin = opened.slack + self.contract.b - first.totals[0]
+        carried = opened.backup
+        if backup is not None:
+            carried = 0.0 * opened.slack + backup
+            left = one.where(self._covers(action, ops), left, -math.inf)
+        taken = Taken(first.totals[0], first.ceiling, first.step, carried, breached, opened.epsilon)
+        return Weighed(left, taken, margin, breached)
 
     def update(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
@@ -360,6 +377,11 @@ class Structured:
         """The nearest action that there is, and for which the bounds hold."""
         action = ops.minimum(ops.maximum(action, box.low), box.high)
         return ops.minimum(ops.maximum(action, self.system.low), self.system.high)
+
+    def _covers(self, action: Action, ops: Ops) -> Flag:
+        """Whether the bounds hold for an action."""
+        inside = ops.logical_and(action >= self.system.low, action <= self.system.high)
+        return ops.all(inside) if self.system.entries > 0 else inside
 
     def _entries(self, action: Action) -> Action:
         """A vector as a list of single numbers, if that is how the system is described.

@@ -8,10 +8,11 @@ other episodes or by later rounds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,7 +145,83 @@ class Audit:
         return figure
 
 
-def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_from: Any = None) -> Audit:
+@dataclass(frozen=True)
+class Audits(Mapping[str, Audit]):
+    """The verdicts on several contracts, by name; `print` it.
+
+    Example:
+        >>> contracts = {"backlog": Contract(lam=0.0, b=1.0, horizon=2), "energy": Contract(lam=1.0, b=0.0, horizon=2)}
+        >>> costs, prior_costs = [[[1.0, 3.0], [1.0, 1.0]]], [[[1.0, 1.0], [1.0, 1.0]]]
+        >>> verdict = audit(costs, prior_costs, contracts)
+        >>> verdict.holds, verdict["backlog"].holds, verdict.first_breach
+        (False, True, ('energy', 0, 1))
+    """
+
+    each: dict[str, Audit]
+    """By contract."""
+
+    def __getitem__(self, name: str) -> Audit:
+        return self.each[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.each)
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every promise held in every round of every episode."""
+        return all(verdict.holds for verdict in self.each.values())
+
+    @property
+    def violations(self) -> NDArray[np.bool_]:
+        """[N, H] where any of the promises is broken."""
+        return np.asarray(np.any([verdict.violations for verdict in self.each.values()], axis=0))
+
+    @property
+    def violation_rate(self) -> float:
+        """Share of the episodes in which any of the promises is broken."""
+        return float(np.mean(np.any(self.violations, axis=1)))
+
+    @property
+    def worst_margin(self) -> float:
+        """The smallest of the contracts' worst margins, each in its own unit of cost."""
+        return min(verdict.worst_margin for verdict in self.each.values())
+
+    @property
+    def first_breach(self) -> tuple[str, int, int] | None:
+        """(contract, episode, round) of the first violation of the first contract that has one; None if none has."""
+        for name, verdict in self.each.items():
+            if verdict.first_breach is not None:
+                return (name, *verdict.first_breach)
+        return None
+
+    def __str__(self) -> str:
+        parts = [f"{name}\n{verdict}" for name, verdict in self.each.items()]
+        verdict = (
+            "KEPT in every round" if self.holds else f"BROKEN in {self.violation_rate:.2%} of the episodes"
+        )
+        return "\n\n".join([*parts, f"All {len(parts)} promises: {verdict}"])
+
+
+@overload
+def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_from: Any = None) -> Audit: ...
+
+
+@overload
+def audit(
+    run: Run | Any, prior: Run | Any, contract: Mapping[str, Contract], *, uncertified_from: Any = None
+) -> Audits: ...
+
+
+def audit(
+    run: Run | Any,
+    prior: Run | Any,
+    contract: Contract | Mapping[str, Contract],
+    *,
+    uncertified_from: Any = None,
+) -> Audit | Audits:
     """Check the promise of `contract` on every round of every episode.
 
     Costs are lists or arrays of whole numbers, float32 or float64, not necessarily both of the same type. float16 and
@@ -160,9 +237,9 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_f
     for that is `b`: audit with a contract whose `b` is larger by it, in units of cost a round.
 
     Args:
-        run: The policy's `Run`, or its costs [N, H].
-        prior: The prior's `Run` on the same episodes, or its costs [N, H].
-        contract: The promise.
+        run: The policy's `Run`, or its costs [N, H]; of several contracts [N, H, m].
+        prior: The prior's `Run` on the same episodes, or its costs, likewise.
+        contract: The promise; several by name (`tether.Several.contracts`) in the order of the costs.
         uncertified_from: [N] `Guard.uncertified_from` after each episode, where costs were collected online; that of
             the `Run` if None.
 
@@ -172,6 +249,8 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_f
         >>> verdict.holds, verdict.first_breach, verdict.worst_margin
         (False, (0, 3), -0.5)
     """
+    if isinstance(contract, Mapping):
+        return _audit_several(run, prior, contract, uncertified_from)
     costs, prior_costs = _costs("run", run, contract), _costs("prior", prior, contract)
     if costs.shape != prior_costs.shape:
         raise ValueError(
@@ -187,6 +266,29 @@ def audit(run: Run | Any, prior: Run | Any, contract: Contract, *, uncertified_f
                 f"uncertified_from must hold a round, counted from 1, for each of {len(costs)} episodes, got {told!r}"
             )
     return Audit(contract, _running_sums(costs), bounds, ties, told)
+
+
+def _audit_several(run: Any, prior: Any, contracts: Mapping[str, Contract], uncertified_from: Any) -> Audits:
+    """One audit for each contract."""
+    costs, prior_costs = (np.asarray(getattr(given, "costs", given)) for given in (run, prior))
+    for name, given in (("run", costs), ("prior", prior_costs)):
+        if given.ndim != 3 or given.shape[2] != len(contracts):
+            raise ValueError(
+                f"{name} must hold costs [N, H, {len(contracts)}] for {', '.join(contracts)}, got shape {given.shape}"
+            )
+    told = getattr(run, "uncertified_from", None) if uncertified_from is None else uncertified_from
+    told = None if told is None else np.broadcast_to(np.asarray(told).T, (len(contracts), len(costs)))
+    return Audits(
+        {
+            name: audit(
+                costs[..., i],
+                prior_costs[..., i],
+                contract,
+                uncertified_from=None if told is None else told[i],
+            )
+            for i, (name, contract) in enumerate(contracts.items())
+        }
+    )
 
 
 def tie_share(dtype: Any) -> float:

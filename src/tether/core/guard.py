@@ -7,7 +7,6 @@ or an answer that is not an action leads to the prior, and is reported.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import warnings
@@ -21,11 +20,15 @@ from numpy.typing import ArrayLike
 from tether.core import convert, validate
 from tether.core import saved as saved_guard
 from tether.core.actions import Actions, Answer, bound_from_json, bound_to_json, equal
-from tether.core.certificate import Action, Box, Certificate, Choice, Observation, Outcome, accepted_cost
+from tether.core.certificate import Action, Box, Certificate, Choice, Observation, Outcome
 from tether.core.decision import AssumptionBreach, Breach, Decision, GuardMisuse, PriorFailed, Reason
+from tether.core.finite import Labels
+from tether.core.looking import Looking
+from tether.core.meter import Meter, Refused
 from tether.core.monitor import Contradiction, Monitor
-from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
+from tether.core.ops import FLOAT32, NUMPY, coarsest, quietly
 from tether.core.projection import NORMS, Norm
+from tether.core.several import combined
 from tether.core.turn import Turn
 
 __all__ = ["AssumptionBreach", "Breach", "Decision", "Guard", "GuardMisuse", "PriorFailed", "Reason"]
@@ -39,14 +42,15 @@ _CERTIFICATE_PARTS = (
 _STATE_PARTS = ("rounds", "breached", "_replace", "_asdict")
 
 
-class Guard:
+class Guard(Looking):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode. At `reset` the
     promise starts again: it compares with the prior started from the state that the plant is in then.
 
     Args:
-        certificate: The contract and what is known of the system.
+        certificate: The contract and what is known of the system. Several certificates, in a mapping from names or in a
+            list, are as many contracts (`tether.Several`); one for a finite set of actions is `tether.Switches`.
         prior: The trusted policy, `prior(observation) -> action`. It is called once in every `act`.
         low: Lower bounds of the action, a number or [n]; None for none.
         high: Upper bounds of the action, a number or [n]; None for none.
@@ -78,7 +82,7 @@ class Guard:
 
     def __init__(
         self,
-        certificate: Certificate,
+        certificate: Certificate | Mapping[str, Any] | list[Any] | tuple[Any, ...],
         prior: Callable[[Observation], Action],
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
@@ -87,18 +91,19 @@ class Guard:
         *,
         resolution: float = FLOAT32,
     ) -> None:
+        self.certificate = certificate = combined(certificate)
         validate.parts("certificate", certificate, _CERTIFICATE_PARTS, "tether.certificates.Certificate")
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
         validate.choice("norm", norm, NORMS)
         if monitor is not None:
             validate.parts("monitor", monitor, _MONITOR_METHODS, "tether.core.monitor.Monitor")
-        self.certificate = certificate
+        self._meter = Meter(certificate)
         self.resolution = validate.number("resolution", resolution, minimum=0.0)
         self.prior = prior
         self.monitor = monitor
         self.norm: Norm = norm
-        self._actions = Actions(low, high)
+        self._actions = _actions_of(certificate, low, high)
         self._box = Box(self._actions.low, self._actions.high, norm)
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
@@ -117,67 +122,9 @@ class Guard:
             self._played: Any = None
 
     @property
-    def round(self) -> int:
-        """The round that is open or comes next, counted from 1; horizon + 1 when the episode is over."""
-        return int(self._state.rounds) + 1
-
-    @property
-    def horizon(self) -> int:
-        """Number of rounds of an episode."""
-        return self.certificate.contract.horizon
-
-    @property
     def uncertified_from(self) -> int:
         """The round from which on the promise of this episode is not certified; horizon + 1 if it all is."""
         return self.horizon + 1 if self.breach is None else self.breach.round
-
-    def features(self, observation: Observation) -> tuple[float, ...]:
-        """The certificate's `features` of the coming round, named by its `feature_names`.
-
-        Args:
-            observation: What `act` will be given.
-
-        Raises:
-            GuardMisuse: The episode is over.
-        """
-        with self._turn.lock:
-            self._require_round()
-            try:
-                with quietly(self._ops):
-                    epsilon = max(self._epsilon, coarsest(observation))
-                    opened = self.certificate.open(self._state, observation, self._ops, epsilon)
-                    return tuple(float(each) for each in self.certificate.features(opened, self._ops))
-            except Exception:  # `act` will report it; nothing is known here
-                return (0.0,) * len(self.certificate.feature_names)
-
-    def reach(self, observation: Observation, wish: Action) -> tuple[Action, Action]:
-        """What would be played in the coming round if `wish` were proposed, without playing it.
-
-        A policy that wants to stay inside the safe set asks this first: any action between the two that are returned
-        is safe if the safe set is star-shaped around the prior's action (`act` checks it in any case).
-
-        Args:
-            observation: What `act` will be given.
-            wish: An action.
-
-        Returns:
-            The prior's action, and the safe action nearest to the wish.
-
-        Raises:
-            GuardMisuse: The episode is over.
-            PriorFailed: The prior raised or returned something that is not an action.
-        """
-        with self._turn:
-            self._require_round()
-            answer = self._actions.ask(self.prior, observation)
-            prior = action = answer.required(self.round)
-            if answer.complaint is None and not self._state.breached:
-                with contextlib.suppress(Exception):  # `act` will report it and play the prior
-                    usable = self._actions.usable(wish)
-                    epsilon = self._round_off(observation, wish, usable, answer)
-                    choice = self._choose(observation, usable, prior, epsilon)
-                    action = prior if choice.breached else choice.action
-            return self._actions.given(prior), self._actions.given(action)
 
     def act(self, observation: Observation, proposal: object) -> Decision:
         """Decide what to play in this round.
@@ -207,23 +154,25 @@ class Guard:
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
         wish = self._actions.usable(proposal)
-        choice, complaint = None, None
+        choice, complaint, void, binding = None, None, None, None
         if not self._state.breached:
             try:
                 self._epsilon = self._round_off(observation, proposal, wish, answer)
                 choice = self._choose(observation, wish, prior, self._epsilon)
                 if choice.breached:
                     given = f"{convert.text(observation)} with the prior's action {prior!r}"
+                    void = self._void(choice.taken)
                     choice, complaint = None, f"the certificate does not cover the observation {given}"
             except Exception as error:
                 complaint = f"the certificate raised {convert.text(error)}"
             if complaint is not None:
-                self._report(self.round, complaint)
+                self._report(self.round, complaint, contracts=void)
         if choice is None:
             # What was taken is of no use after a breach, but the round is open.
             action, deviation, radius, margin, backup, taken = prior, 0.0, 0.0, math.nan, 0.0, ()
         else:
-            action, deviation, radius, margin, backup, taken, _ = choice
+            action, deviation, radius, margin, backup, taken = choice[:6]
+            binding = self._contract_name(choice.binding)
         reason = self._actions.reason(action, wish, bool(self._state.breached))
         if self.monitor is not None:
             self._played = convert.plain_numbers(observation), convert.plain_numbers(action)
@@ -238,15 +187,11 @@ class Guard:
             not equal(action, wish),
             reason,
             self.certificate.backup_names[int(backup)],
+            binding,
         )
         self.counts[reason] += 1
         self._taken = taken
         return decision
-
-    def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:
-        """Relative round-off of what the guard was told in this episode, this round included."""
-        epsilon = max(self._epsilon, coarsest(observation), answer.epsilon)
-        return epsilon if wish is None else max(epsilon, coarsest(proposal))
 
     def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
@@ -257,7 +202,7 @@ class Guard:
             choice = self.certificate.choose(
                 opened, math.nan * prior if wish is None else wish, prior, self._box, ops
             )
-        action = self._actions.usable(choice.action)
+        action = self._actions.decided(choice.action)
         if action is None or not self._actions.inside(action):
             raise ValueError(f"it chose {choice.action!r}, not a finite action inside the bounds")
         backup = int(choice.backup)
@@ -265,7 +210,7 @@ class Guard:
             raise ValueError(f"it chose backup {choice.backup!r} and took {choice.taken!r}, not a tuple")
         numbers = (float(choice.deviation), float(choice.radius), float(choice.margin))
         taken = convert.plain_tuple(choice.taken)
-        return Choice(action, *numbers, backup, taken, bool(choice.breached))
+        return Choice(action, *numbers, backup, taken, bool(choice.breached), float(choice.binding))
 
     def observe(
         self,
@@ -282,7 +227,7 @@ class Guard:
         episode goes on with the prior's actions.
 
         Args:
-            cost: The round's cost.
+            cost: The round's cost; with several contracts one for each, by name or in their order.
             revealed: For a certificate with `revealed_names`, the round's disturbances by name, such as
                 `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
             next_observation: What is seen next, if it is known already; for certificates that make use of it.
@@ -290,7 +235,8 @@ class Guard:
 
         Raises:
             GuardMisuse: There is no open round.
-            ValueError: `revealed` is not what the certificate makes use of; the round stays open.
+            ValueError: `revealed` is not what the certificate makes use of, or there is not a cost for each of several
+                contracts; the round stays open.
         """
         with self._turn:
             if self._taken is None:
@@ -301,12 +247,11 @@ class Guard:
             if revealed is not None:
                 known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
                 self._epsilon = max(self._epsilon, coarsest(revealed))
-            number = convert.as_number(cost)
-            if not math.isnan(number):
+            number = self._meter.read(cost)
+            if number == number:  # not NaN, whose type says nothing
                 self._epsilon = max(self._epsilon, coarsest(cost))
-            contract = self.certificate.contract
-            accepted = accepted_cost(contract, number, self._epsilon, FLOATS)[0]
-            if accepted and not self._state.breached:
+            refused = self._meter.refused(number, self._epsilon)
+            if refused is None and not self._state.breached:
                 self._watch_cost(number)
             outcome = Outcome(
                 number,
@@ -315,10 +260,10 @@ class Guard:
                 reward=None if reward is None else convert.as_number(reward),
                 epsilon=self._epsilon,
             )
-            self._close(cost, outcome, accepted)
+            self._close(cost, outcome, refused)
 
-    def _close(self, cost: object, outcome: Outcome, accepted: bool) -> None:
-        round_now, before = self.round, self._state
+    def _close(self, cost: object, outcome: Outcome, refused: Refused | None) -> None:
+        round_now, before, void = self.round, self._state, None
         # What is left of the state if nothing more can be said of it: finite numbers, and the count.
         after, complaint = before._replace(rounds=before.rounds + 1.0), None
         if not before.breached:
@@ -329,22 +274,37 @@ class Guard:
                     raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
                 if bool(updated.breached):
                     complaint = "more than the certificate knows to be possible or can compute with"
+                    void = self._void(updated)
                 else:
                     after = updated
             except Exception as error:
                 complaint = f"and the certificate raised {convert.text(error)}"
-        if not accepted:
-            floor, most = self.certificate.contract.cost_floor, FLOATS.limit(outcome.cost)
-            complaint = f"not a finite number of at least the floor {floor:g} and at most {most:g}"
+        complaint = complaint if refused is None else refused.complaint
         self._taken, self._state = None, after
         if complaint is not None:
             self._report(
                 round_now,
                 f"the cost was {convert.text(cost)}, {complaint}",
-                claimed=None if accepted else (self.certificate.contract.cost_floor, math.inf),
-                seen=outcome.cost,
+                claimed=None if refused is None else refused.claimed,
+                seen=self._single_cost(outcome.cost) if refused is None else refused.seen,
+                contracts=void,
                 **self._evidence,
             )
+
+    @staticmethod
+    def _single_cost(cost: Any) -> float | None:
+        return None if isinstance(cost, tuple) else cost
+
+    def _void(self, held: Any) -> tuple[str, ...] | None:
+        """Of several contracts those whose promise is void; None if there is one contract."""
+        contracts: Any = getattr(self.certificate, "contracts", None)
+        if contracts is None:
+            return None
+        return tuple(name for name, lost in zip(contracts, held.void, strict=True) if lost)
+
+    def _contract_name(self, place: float) -> str | None:
+        contracts: Any = getattr(self.certificate, "contracts", None)
+        return None if contracts is None or place < 0.0 else list(contracts)[int(place)]
 
     def _watch_arrival(self, observation: Observation) -> None:
         """Show the monitor what is seen, and report what it finds."""
@@ -359,7 +319,7 @@ class Guard:
         if found is not None:
             self._contradicted(found, seen, None)
 
-    def _watch_cost(self, cost: float) -> None:
+    def _watch_cost(self, cost: Any) -> None:
         """Show the monitor what was paid, and report what it finds; it may not have seen how the round began."""
         if self.monitor is None or self._played is None:
             return
@@ -457,10 +417,6 @@ class Guard:
             self._played = convert.from_json(saved["played"])
         self.counts = saved_guard.counts(saved["counts"])
 
-    def _require_round(self) -> None:
-        if self.round > self.horizon:
-            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
-
     def _contradicted(self, found: Contradiction, observation: Observation, action: Action) -> None:
         """Report what the monitor found in this round, or only now of the last one."""
         evidence = self._evidence if found.ago > 0 else {"observation": observation, "action": action}
@@ -484,14 +440,25 @@ class Guard:
         seen: float | None = None,
         observation: Observation | None = None,
         action: Action | None = None,
+        contracts: tuple[str, ...] | None = None,
     ) -> None:
         self._state = self._state._replace(breached=True)
         if self.breach is None:
             number = None if seen is None or math.isnan(seen) else seen
             evidence = convert.from_json(observation), convert.from_json(action)
-            self.breach = Breach(round_now, detail, claimed, number, *evidence)
+            self.breach = Breach(round_now, detail, claimed, number, *evidence, contracts)
         warnings.warn(
             f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played",
             AssumptionBreach,
             stacklevel=3,
         )
+
+
+def _actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None) -> Actions:
+    """The actions of a guard: those of its certificate's finite set, if it has one, else between the bounds."""
+    actions = getattr(certificate, "actions", None)
+    if actions is None:
+        return Actions(low, high)
+    if low is not None or high is not None:
+        raise ValueError(f"a finite set of actions has no bounds, got low={low!r}, high={high!r}")
+    return Labels(actions)

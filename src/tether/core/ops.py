@@ -194,6 +194,9 @@ class Ops(Protocol):
     def fixed(self, values: Values) -> Values:
         """The values as constants, where derivatives are taken."""
 
+    def over(self, function: Callable[[Any], Any], values: Any) -> Any:
+        """`function` of each entry of `values` [n, ...], stacked to an array; compiled, all at once."""
+
 
 class _Floats:
     """The operations of `Ops` on plain Python floats."""
@@ -312,6 +315,10 @@ class _Floats:
     def fixed(values: Values) -> Values:
         return values
 
+    @staticmethod
+    def over(function: Callable[[Any], Any], values: Any) -> Any:
+        return np.array([function(each) for each in values])
+
 
 def _largest(values: Sequence[Number]) -> Number:
     """The largest, or NaN if one is; infinities of both signs add up to NaN, so that a sum alone does not tell."""
@@ -372,6 +379,8 @@ class _Arrays:
         """See `Ops`."""
         return values
 
+    over = staticmethod(_Floats.over)
+
 
 class _Jax(_Arrays):
     """JAX's own ways of what a compiled program does differently."""
@@ -422,6 +431,12 @@ class _Jax(_Arrays):
 
         constants: Values = jax.lax.stop_gradient(values)
         return constants
+
+    def over(self, function: Callable[[Any], Any], values: Any) -> Any:
+        """See `Ops`."""
+        import jax
+
+        return jax.vmap(function)(self._namespace.asarray(values))
 
 
 _BY_SIZE = {1: 0.25, 2: 2.0**-7, 8: FLOAT64}

@@ -45,7 +45,8 @@ def rollout(
         env: The system.
         policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. To a policy with a true
             attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` is
-            called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`.
+            called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`, and one
+            with a true attribute `masked` with the mask [n] of the safe actions of a finite set (`tether.Switches`).
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
         certificate: The guard's certificate; None to play unguarded (actions are clipped to the box). What its
             `revealed_names` asks for is revealed after each round.
@@ -68,6 +69,7 @@ def rollout(
     """
     env.check(episodes)
     _check_player(policy, certificate, episodes.horizon)
+    _check_costs(env, certificate)
     seed = validate.count("seed", seed, minimum=0)
     validate.choice("precision", precision, get_args(Precision))
     validate.choice("record", record, get_args(Record))
@@ -84,6 +86,8 @@ def rollout(
     if breached is not None:
         # A breach lasts until the end, so that the rounds without one are those before it.
         recorded["uncertified_from"] = 1 + np.sum(~breached, axis=1)
+    if "bindings" in recorded:
+        recorded["bindings"] = recorded["bindings"].astype(int)
     return Run(**recorded)
 
 
@@ -96,8 +100,24 @@ def _check_player(policy: Policy, certificate: Certificate | None, horizon: int)
             f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
             f"the episodes have {horizon}"
         )
-    if certificate is None and (getattr(policy, "uses_memory", False) or getattr(policy, "inside", False)):
+    asks = [name for name in ("uses_memory", "inside", "masked") if getattr(policy, name, False)]
+    if certificate is None and asks:
         raise ValueError("this policy reads the guard's memory; play it with a certificate")
+    if "masked" in asks and not hasattr(certificate, "mask"):
+        raise ValueError("this policy is masked; play it with tether.Switches, which has a mask")
+
+
+def _check_costs(env: Env, certificate: Certificate | None) -> None:
+    """Refuse a certificate that does not have a contract for each cost."""
+    if certificate is None:
+        return
+    contracts = getattr(certificate, "contracts", None)
+    wanted, names = len(env.cost_names), ("cost",) if contracts is None else tuple(contracts)
+    if wanted != len(names) or (wanted > 1 and set(names) <= set(env.cost_names) and names != env.cost_names):
+        raise ValueError(
+            f"{type(env).__name__} has the costs {', '.join(env.cost_names)}, in this order; the certificate is for "
+            f"{', '.join(names)}"
+        )
 
 
 @eqx.filter_jit
@@ -147,7 +167,9 @@ def _round(
     def reach(wish: Any) -> tuple[Any, Any]:
         return prior, certificate.choose(opened, wish, prior, box, ops).action  # type: ignore[union-attr]
 
-    asks = (reach,) if getattr(policy, "inside", False) else ()
+    asks: tuple[Any, ...] = (reach,) if getattr(policy, "inside", False) else ()
+    if getattr(policy, "masked", False):
+        asks = (certificate.mask(opened, prior, ops),)  # type: ignore[union-attr]
     proposal = _shaped(env, policy(seen_by_policy, key, *asks), observation.dtype)
     if certificate is None:
         margin: Any = jnp.asarray(jnp.nan)
@@ -178,7 +200,10 @@ def _round(
         "next_states": state,
     }
     if certificate is not None:
-        seen["breached"] = memory.breached
+        several = hasattr(memory, "void")
+        seen["breached"] = jnp.stack(memory.void) if several else memory.breached
+        if several:
+            seen["bindings"] = choice.binding
     return (state, memory), seen
 
 
