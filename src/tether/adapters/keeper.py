@@ -42,7 +42,7 @@ class Keeper:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise TypeError(
                 "the guard moves actions by real amounts, so the action space must be a gymnasium.spaces.Box "
-                f"of floating-point numbers, got {space}"
+                f"of floating-point numbers, or Discrete or MultiDiscrete with tether.Switches, got {space}"
             )
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
@@ -120,6 +120,15 @@ class Keeper:
     def _units(self) -> Array:
         """What `appended` scales by."""
         return np.array(self.guard.certificate.feature_units())
+
+    def masks(self, observation: Any) -> Array:  # noqa: ARG002
+        """Which actions are safe, of a finite set."""
+        raise TypeError(f"there are masks of finite sets of actions only; the action space is {self._space}")
+
+    def harmless(self, proposals: Array) -> Array:
+        """What is handed to an environment that ignores it."""
+        clipped: Array = np.clip(np.nan_to_num(proposals), self._space.low, self._space.high)
+        return clipped.astype(self._space.dtype)
 
     def _ask_prior(self, observation: Any) -> Any:
         answer = self._prior(observation)

@@ -5,8 +5,8 @@ is played was found safe or is what the prior plays. The prior is the only backu
 be in the set. So the prior is carried from the start, its action is always safe, and the mask is never empty.
 
 Nothing is asked of the prior but that it plays actions of the set. It jumps from one to another, so that what is
-claimed of the perturbation under the prior must hold for *this* prior, jumps included. Where the prior only looks at what no action changes (a load, the weather, the clock), both trajectories see the same
-jumps, and they do no harm.
+claimed of the perturbation under the prior must hold for *this* prior, jumps included. Where the prior only looks at
+what no action changes (a load, the weather, the clock), both trajectories see the same jumps, and they do no harm.
 """
 
 from __future__ import annotations

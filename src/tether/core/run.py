@@ -43,7 +43,7 @@ class Run:
     """[N] the round, counted from 1, from which on the promise is not certified, because an assumption was breached in
     it; H + 1 if it is certified in every round. Of several contracts [N, m]. None without a guard."""
     bindings: NDArray[np.integer] | None = None
-    """[N, H] of several contracts the one that kept the action from being the proposal, by its place; -1 if none did."""
+    """[N, H] of several contracts which kept the action from being the proposal, by its place; -1 if none did."""
 
     def __len__(self) -> int:
         return len(self.costs)

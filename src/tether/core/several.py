@@ -201,13 +201,18 @@ class Several:
         share = one.where(one.logical_or(breached, one.logical_not(usable)), 0.0, share)
         action = ops.where(breached, prior, way.at(share))
 
+        weighed = [
+            self._weighed(opened, prior, action, box, ops, place, part=0.5)
+            for place in range(len(self.backup_names))
+        ]
         kept, backup = one.logical_and(share <= 0.0, carried), opened.backup
-        for place in reversed(range(len(self.backup_names))):
-            safe = self._weighed(opened, prior, action, box, ops, place, part=0.5).left >= 0.0
-            backup = one.where(safe, 0.0 * share + place, backup)
-            kept = one.logical_or(kept, safe)
+        for place, each in reversed(list(enumerate(weighed))):
+            backup = one.where(each.left >= 0.0, 0.0 * share + place, backup)
+            kept = one.logical_or(kept, each.left >= 0.0)
         backup = one.where(breached, 0.0, backup)
-        taken, margin = self._take(opened, prior, action, box, ops, backup)
+        taken = weighed[0].taken
+        for place, each in enumerate(weighed[1:], start=1):
+            taken = _either(backup == place, each.taken, taken, one)
         # Where a promise is not known to be kept by the prior, playing it is the best that is left.
         lost = one.logical_or(
             one.logical_and(breached, opened.backup > 0.0),
@@ -221,7 +226,7 @@ class Several:
         moved = one.logical_and(length(action - asked, "linf", ops) > 0.0, one.logical_not(breached))
         radius = one.where(share >= 1.0, radius, deviation)
         return Choice(
-            action, deviation, radius, margin, backup, Taken(backup, void, taken, breached), breached,
+            action, deviation, radius, weighed[0].margin, backup, Taken(backup, void, taken, breached), breached,
             one.where(moved, binding, -1.0),
         )  # fmt: skip
 
@@ -396,12 +401,14 @@ class Several:
     def _share(self, opened: Opened, prior: Action, way: _Way, ops: Ops) -> Number:
         """The largest share of the way that a short search finds safe; all of it is tried first."""
         one, zero = _single(ops), 0.0 * opened.backup
-        fixed = way.fixed()
+        # The share has no derivative: that of the action is that of the choice that binds.
+        opened, prior, start, end = _fixed((opened, prior, way.start, way.end), ops)
+        way = way._replace(start=start, end=end)
 
         def narrow(bracket: _Bracket) -> _Bracket:
             middle = 0.5 * (bracket.low + bracket.high)
             share = one.where(bracket.step < 0.5, 1.0, middle) + zero
-            safe = self._left(opened, prior, fixed.at(share), way.box, ops) >= 0.0
+            safe = self._left(opened, prior, way.at(share), way.box, ops) >= 0.0
             return _Bracket(
                 one.where(safe, share, bracket.low),
                 one.where(safe, bracket.high, share),
@@ -412,18 +419,6 @@ class Several:
             return bracket.low >= 1.0
 
         return one.loop(TRIES, narrow, _Bracket(zero, zero + 1.0, zero), found).low
-
-    def _take(
-        self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops, backup: Number
-    ) -> tuple[tuple[Any, ...], Number]:
-        """(what `update` needs of each certificate, the smallest margin), with the backup that is carried."""
-        one = _single(ops)
-        together = self._weighed(opened, prior, action, box, ops, 0)
-        taken = together.taken
-        for place in range(1, len(self.backup_names)):
-            other = self._weighed(opened, prior, action, box, ops, place).taken
-            taken = _either(backup == place, other, taken, one)
-        return taken, together.margin
 
 
 class _Together(NamedTuple):
@@ -459,10 +454,6 @@ class _Way(NamedTuple):
         partway = ops.minimum(ops.maximum(partway, self.box.low), self.box.high)
         return ops.where(share >= 1.0, self.end, ops.where(share > 0.0, partway, self.start))
 
-    def fixed(self) -> _Way:
-        """Without derivatives."""
-        return self._replace(start=self.ops.fixed(self.start), end=self.ops.fixed(self.end))
-
 
 def combined(given: Any) -> Certificate:
     """A certificate as it is; several, in a mapping or a sequence, as one."""
@@ -480,6 +471,14 @@ def _any(flags: Sequence[Flag], ops: Ops) -> Flag:
     for each in flags[1:]:
         found = ops.logical_or(found, each)
     return found
+
+
+def _fixed(values: Any, ops: Ops) -> Any:
+    """`ops.fixed` for nested tuples; plain numbers stay what they are."""
+    if isinstance(values, tuple):
+        entries = [_fixed(each, ops) for each in values]
+        return values._make(entries) if hasattr(values, "_make") else tuple(entries)
+    return ops.fixed(values) if hasattr(values, "dtype") else values
 
 
 def _either(condition: Flag, if_true: Any, if_false: Any, ops: Ops) -> Any:

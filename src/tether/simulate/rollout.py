@@ -69,7 +69,7 @@ def rollout(
     """
     env.check(episodes)
     _check_player(policy, certificate, episodes.horizon)
-    _check_costs(env, certificate)
+    check_costs(env, certificate)
     seed = validate.count("seed", seed, minimum=0)
     validate.choice("precision", precision, get_args(Precision))
     validate.choice("record", record, get_args(Record))
@@ -107,7 +107,7 @@ def _check_player(policy: Policy, certificate: Certificate | None, horizon: int)
         raise ValueError("this policy is masked; play it with tether.Switches, which has a mask")
 
 
-def _check_costs(env: Env, certificate: Certificate | None) -> None:
+def check_costs(env: Env, certificate: Certificate | None) -> None:
     """Refuse a certificate that does not have a contract for each cost."""
     if certificate is None:
         return

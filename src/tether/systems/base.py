@@ -38,7 +38,7 @@ class Step(NamedTuple):
     reward: Any
     """Scalar."""
     cost: Any
-    """Scalar, at least the environment's `cost_floor`; of an environment with several costs [m], as `cost_names` says."""
+    """Scalar, at least the environment's `cost_floor`; of several costs [m], in the order of `cost_names`."""
 
 
 class Played(NamedTuple):

@@ -22,8 +22,8 @@ class MeteredCooling(Cooling):
 
         demand       1 + [sum_i (a_i + strain a_i^2) - included]^+           (floor 1)
 
-    Cooling in advance when it is cheap saves money and spares discomfort, and it is what makes the demand dear; drifting
-    later saves both and costs discomfort. So both promises bind, in different hours.
+    Cooling in advance when it is cheap saves money and spares discomfort, and it is what makes the demand dear;
+    drifting later saves both and costs discomfort. So both promises bind, in different hours.
 
     Where the bounds of the demand (`demand_sensitivity`) come from, in the largest entry ("linf"):
 
