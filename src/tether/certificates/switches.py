@@ -191,9 +191,15 @@ class Switches:
 
     def _weigh(self, opened: Any, prior: Any, point: Any, ops: Ops, part: float = 1.0) -> Any:
         """What the certificate inside makes of a point, with the prior from the next round on."""
-        if ops is FLOATS:
-            prior, point = float(prior), float(point)
-        return self.certificate.weigh(opened, prior, point, self._box, ops, 0, part)
+        prior, point = self._plain(prior, ops), self._plain(point, ops)
+        return self.certificate.weigh(opened, prior, point, self._box, self._inside(ops), 0, part)
+
+    def _inside(self, ops: Ops) -> Ops:
+        """What the certificate inside computes with: points may be vectors where values are numbers."""
+        return ops if self.actions.point_array.ndim == 1 else _arrays(ops)
+
+    def _plain(self, point: Any, ops: Ops) -> Any:
+        return float(point) if self._inside(ops) is FLOATS else point
 
     @property
     def _box(self) -> Box:
@@ -208,11 +214,8 @@ class Switches:
         forbidding = getattr(self.certificate, "forbidding", None)
         if forbidding is None:
             return -1.0
-        points = self._points(ops)
-        wished = points[wish]
-        if ops is FLOATS:
-            prior, wished = float(prior), float(wished)
-        first = forbidding(opened, prior, wished, self._box, ops)
+        prior, wished = self._plain(prior, ops), self._plain(self._points(ops)[wish], ops)
+        first = forbidding(opened, prior, wished, self._box, self._inside(ops))
         return _arrays(ops).where(wish == place, -1.0, first)
 
 

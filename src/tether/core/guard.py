@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tether.core import convert, validate
@@ -459,6 +460,6 @@ def _actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None)
     actions = getattr(certificate, "actions", None)
     if actions is None:
         return Actions(low, high)
-    if low is not None or high is not None:
+    if any(bound is not None and np.any(np.isfinite(bound)) for bound in (low, high)):
         raise ValueError(f"a finite set of actions has no bounds, got low={low!r}, high={high!r}")
     return Labels(actions)

@@ -122,12 +122,12 @@ class Several:
         if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"each contract needs a name of its own, got {names!r}")
         for name, each in zip(names, certificates, strict=True):
-            validate.parts(f"the certificate {name!r}", each, ("weigh",), "tether.core.certificate.Weighing")
             if hasattr(each, "actions"):
                 raise ValueError(
                     f"the certificate {name!r} is for a finite set of actions; put that around all of them: "
                     "Switches(Several(...), actions)"
                 )
+            validate.parts(f"the certificate {name!r}", each, ("weigh",), "tether.core.certificate.Weighing")
         horizons = {each.contract.horizon for each in certificates}
         if len(horizons) > 1:
             raise ValueError(f"all contracts must have the same horizon, got {sorted(horizons)}")
