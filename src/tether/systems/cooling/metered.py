@@ -40,7 +40,7 @@ class MeteredCooling(Cooling):
 
     cost_names: ClassVar[tuple[str, ...]] = ("discomfort", "demand")
 
-    included: float = 8.0
+    included: float = 12.0
     """Electricity of an hour that nothing is charged for, kWh."""
 
     def __post_init__(self) -> None:
