@@ -64,6 +64,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/core/test_monitor.py",
         "tests/core/test_own_certificate.py",
     ),
+    "src/tether/core/looking.py": ("tests/core/test_guard.py", "tests/certificates/test_switches.py"),
+    "src/tether/core/meter.py": ("tests/core/test_several.py", "tests/core/test_guard.py"),
+    "src/tether/core/several.py": ("tests/core/test_several.py",),
+    "src/tether/core/finite.py": ("tests/core/test_finite.py",),
+    "src/tether/certificates/switches.py": ("tests/certificates/test_switches.py",),
     "src/tether/core/decision.py": ("tests/core/test_guard.py",),
     "src/tether/core/actions.py": ("tests/core/test_actions.py",),
     "src/tether/core/turn.py": (

@@ -176,7 +176,7 @@ class Switches:
         away = arrays.asarray(self.actions.value_array) - value
         away = length(away if away.ndim > 1 else away[:, None], "linf", arrays)
         size = float(np.max(np.abs(self.actions.value_array)))
-        return _first_least(away, arrays), arrays.min(away) <= 1e-5 * (1e-9 + size)
+        return _first_least(away, arrays), arrays.min(away) <= 64.0 * arrays.epsilon(away) * size
 
     def _mask(self, opened: Any, trusted: Any, ops: Ops) -> Any:
         arrays, points = _arrays(ops), self._points(ops)

@@ -47,7 +47,11 @@ class Meter:
         names = tuple(self._several)
         if isinstance(cost, Mapping) and set(cost) == set(names):
             return tuple(convert.as_number(cost[name]) for name in names)
-        if np.shape(cost) != (len(names),):
+        try:
+            complete = np.shape(cost) == (len(names),)
+        except Exception:  # whatever a stranger's object does when it is asked for its shape
+            complete = False
+        if not complete:
             raise ValueError(
                 f"there must be {len(names)} costs, for {', '.join(names)} in this order or by name, "
                 f"got {convert.text(cost)}"
