@@ -58,7 +58,7 @@ class PlantRoom(gymnasium.Env):
         hour = min(self.hour, HOURS - 1)
         return np.array([self.heat[hour], self.temperature, self.price[hour], hour / HOURS])
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
         """Begin another day."""
         super().reset(seed=seed)
         clock = np.arange(HOURS)

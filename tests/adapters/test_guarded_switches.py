@@ -166,10 +166,10 @@ def test_a_system_with_two_costs_is_a_gymnasium_environment():
         "demand": tether.LipschitzCertificate(system.demand_contract(1.0, 4.0), system.demand_sensitivity),
     }
     guarded = Guarded(env, certificates, env.prior, norm="linf")
-    observation, _ = guarded.reset(seed=0)
+    guarded.reset(seed=0)
     over = False
     while not over:
-        observation, _, over, _, info = guarded.step(np.zeros(2))
+        _, _, over, _, info = guarded.step(np.zeros(2))
         assert list(info["cost"]) == ["discomfort", "demand"]
     assert info["tether"]["breach"] is None
     assert info["cumulative_cost"] <= info["bound"]

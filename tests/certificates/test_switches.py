@@ -110,7 +110,7 @@ def test_the_end_of_an_episode_has_no_mask_and_bounds_or_other_guards_neither():
         guard.mask(0.0)
     with pytest.raises(TypeError, match=r"tether\.Switches"):
         tether.Guard(lipschitz(), lambda seen: 0.0).mask(0.0)
-    with pytest.raises(ValueError, match="a finite set of actions has no bounds, got low=0.0"):
+    with pytest.raises(ValueError, match="a finite set of actions has no bounds, got low="):
         guarded(low=0.0)
     with pytest.raises(TypeError, match=r"actions must be tether\.FiniteActions"):
         tether.Switches(lipschitz(), [0.0, 1.0])

@@ -429,8 +429,7 @@ class _Jax(_Arrays):
         """See `Ops`."""
         import jax
 
-        constants: Values = jax.lax.stop_gradient(values)
-        return constants
+        return jax.lax.stop_gradient(values)
 
     def over(self, function: Callable[[Any], Any], values: Any) -> Any:
         """See `Ops`."""

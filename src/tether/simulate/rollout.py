@@ -44,9 +44,8 @@ def rollout(
     Args:
         env: The system.
         policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. To a policy with a true
-            attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` is
-            called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`, and one
-            with a true attribute `masked` with the mask [n] of the safe actions of a finite set (`tether.Switches`).
+            attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` gets
+            a third argument `reach(wish) -> (prior's action, safe action nearest to the wish)`, `masked` the mask [n].
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
         certificate: The guard's certificate; None to play unguarded (actions are clipped to the box). What its
             `revealed_names` asks for is revealed after each round.
@@ -86,8 +85,6 @@ def rollout(
     if breached is not None:
         # A breach lasts until the end, so that the rounds without one are those before it.
         recorded["uncertified_from"] = 1 + np.sum(~breached, axis=1)
-    if "bindings" in recorded:
-        recorded["bindings"] = recorded["bindings"].astype(int)
     return Run(**recorded)
 
 
@@ -203,7 +200,7 @@ def _round(
         several = hasattr(memory, "void")
         seen["breached"] = jnp.stack(memory.void) if several else memory.breached
         if several:
-            seen["bindings"] = choice.binding
+            seen["bindings"] = jnp.asarray(choice.binding, dtype=int)
     return (state, memory), seen
 
 
