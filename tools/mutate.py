@@ -73,6 +73,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/core/test_monitor.py",
         "tests/core/test_own_certificate.py",
         "tests/core/test_plants_as_they_are.py",
+        "tests/core/test_several.py",
+        "tests/core/test_several_and_plants.py",
     ),
     "src/tether/core/saving.py": (
         "tests/core/test_guard.py",
@@ -93,6 +95,18 @@ TESTS: dict[str, tuple[str, ...]] = {
     "src/tether/core/overrides.py": ("tests/core/test_plants_as_they_are.py",),
     "src/tether/core/actuator.py": ("tests/core/test_plants_as_they_are.py",),
     "src/tether/core/standing.py": ("tests/core/test_plants_as_they_are.py", "tests/core/test_guard.py"),
+    "src/tether/core/looking.py": ("tests/core/test_guard.py", "tests/certificates/test_switches.py"),
+    "src/tether/core/meter.py": (
+        "tests/core/test_several.py",
+        "tests/core/test_guard.py",
+        "tests/core/test_several_and_plants.py",
+    ),
+    "src/tether/core/several.py": ("tests/core/test_several.py",),
+    "src/tether/core/finite.py": ("tests/core/test_finite.py",),
+    "src/tether/certificates/switches.py": (
+        "tests/certificates/test_switches.py",
+        "tests/core/test_several_and_plants.py",
+    ),
     "src/tether/core/decision.py": ("tests/core/test_guard.py",),
     "src/tether/core/actions.py": ("tests/core/test_actions.py",),
     "src/tether/core/turn.py": (
@@ -105,8 +119,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/core/test_audit.py",
         "tests/core/test_plants_as_they_are.py",
         "tests/core/test_schedule.py",
+        "tests/core/test_several.py",
+        "tests/core/test_several_and_plants.py",
     ),
     "src/tether/core/ops.py": ("tests/core/test_ops.py", "tests/core/test_fleet.py"),
+    "src/tether/core/jax_ops.py": ("tests/core/test_ops.py",),
     "src/tether/core/certificate.py": ("tests/certificates/test_lipschitz_numbers.py",),
     "src/tether/core/saved.py": ("tests/core/test_saved.py",),
     "src/tether/certificates/lipschitz.py": (

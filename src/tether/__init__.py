@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tether.certificates import LipschitzCertificate, Structured
+from tether.certificates import FiniteActions, LipschitzCertificate, Several, Structured, Switches
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.extras import missing
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tether.assure.verify.verdict import Verification as Verification
     from tether.assure.verify.verdict import verify
     from tether.core.audit import Audit as Audit
+    from tether.core.audit import Audits as Audits
     from tether.core.guard import AssumptionBreach as AssumptionBreach
     from tether.core.guard import Breach as Breach
     from tether.core.guard import Decision as Decision
@@ -61,11 +62,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Contract",
+    "FiniteActions",
     "Fleet",
     "Guard",
     "LipschitzCertificate",
     "Sensitivity",
+    "Several",
     "Structured",
+    "Switches",
     "audit",
     "cut_noise",
     "data",
@@ -88,7 +92,7 @@ _LATER = {
     name: module
     for module, names in {
         "tether.assure.verify.verdict": ("Verification", "verify"),
-        "tether.core.audit": ("Audit",),
+        "tether.core.audit": ("Audit", "Audits"),
         "tether.core.guard": (
             "AssumptionBreach",
             "Breach",
