@@ -279,19 +279,15 @@ class Guard(Raising, Looking):
 
         Raises:
             GuardMisuse: There is no open round.
-            ValueError: `revealed` is not what the certificate makes use of, `applied` is no action, there is not a cost
-                for each of several contracts, or the certificate cannot do without a cost, or with what was applied;
-                the round stays open.
+            ValueError: `revealed` or `applied` is nothing that the certificate can make use of, or it cannot do without
+                a cost, or without one for each of several contracts; the round stays open.
         """
         with self._turn:
             if self._taken is None:
                 raise GuardMisuse(
                     f"round {self.round} has no action yet; call act(observation, proposal) first"
                 )
-            known = None
-            if revealed is not None:
-                known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
-                self._epsilon = max(self._epsilon, coarsest(revealed))
+            known = None if revealed is None else self._known(revealed)
             read = None if cost is None else self._meter.read(cost)
             played = self._applied(applied, override)
             told = self._decided if played is None and override is not None else played
@@ -308,6 +304,12 @@ class Guard(Raising, Looking):
             )
             self._wait(outcome) if cost is None else self._pay(cost, read, outcome)
             self._overrides.close(self.round - 1, override, told, getattr(self._state, "overridden", False))
+
+    def _known(self, revealed: Mapping[str, Any]) -> dict[str, Any]:
+        """What was revealed, as the certificate wants it."""
+        known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
+        self._epsilon = max(self._epsilon, coarsest(revealed))
+        return known
 
     def _applied(self, applied: object, override: str | None) -> Action:
         """What was applied, None if it is what was decided; what the plant cannot play is reported."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.core import validate
-from tether.core.certificate import Box, Certificate, Outcome
+from tether.core.certificate import Box, Certificate, Choice, Outcome
 from tether.core.ops import jax_ops
 from tether.core.projection import length
 from tether.core.run import Run
@@ -253,12 +253,15 @@ def _round(
         "next_states": state,
     }
     if certificate is not None:
-        held = state_of(memory)
-        several = hasattr(held, "void")
-        seen["breached"] = jnp.stack(held.void) if several else held.breached
-        if several:
-            seen["bindings"] = jnp.asarray(choice.binding, dtype=int)
+        seen |= _judged(state_of(memory), choice)
     return (state, memory), seen
+
+
+def _judged(held: Any, choice: Choice) -> dict[str, Any]:
+    """Whether anything is breached; of several contracts which, and which binds."""
+    if not hasattr(held, "void"):
+        return {"breached": held.breached}
+    return {"breached": jnp.stack(held.void), "bindings": jnp.asarray(choice.binding, dtype=int)}
 
 
 def _shaped(env: Env, action: Any, dtype: Any) -> Any:
