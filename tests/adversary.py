@@ -118,6 +118,38 @@ class HostileSystem(Env):
         return Step(HostileState(x), -cost, cost)
 
 
+@dataclass(frozen=True)
+class TwoCosts(HostileSystem):
+    """The same with two costs, which are felt in some rounds each: in a round only one of them, both or none."""
+
+    series: ClassVar[tuple[str, ...]] = (*HostileSystem.series, "felt")
+    cost_names: ClassVar[tuple[str, ...]] = ("first", "second")
+
+    second_slope: float = 5.0
+
+    @property
+    def second_sensitivity(self):
+        return tether.Sensitivity.from_lipschitz(
+            self.second_slope, self.action_gain, self.prior_slope, self.perturbation
+        )
+
+    def step(self, state, drawn, action):
+        xp = namespace(action)
+        after = super().step(state, drawn, action)
+        distance = (after.cost - self.floor) / self.cost_slope
+        slopes = xp.asarray([self.cost_slope, self.second_slope])
+        return after._replace(cost=self.floor + slopes * drawn["felt"] * distance)
+
+
+def draw_two(env: TwoCosts, count: int, rng: np.random.Generator, policies=POLICIES) -> tether.data.Episodes:
+    """Episodes of `draw`, with a pattern of which costs are felt when."""
+    drawn = draw(env, count, rng, policies)
+    shape = (count, len(env.gains), 2)
+    often = rng.choice([0.0, 0.5, 1.0], size=(count, 1, 2))
+    felt = (rng.uniform(size=shape) < often).astype(float)
+    return tether.data.Episodes({**{name: drawn[name] for name in drawn.names}, "felt": felt})
+
+
 def hostile_policy(env: HostileSystem):
     """Plays what the episode's script says, relative to the prior's action; absurd values become NaN and infinity."""
 

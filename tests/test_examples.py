@@ -31,6 +31,20 @@ def test_ppo_breaks_the_promise_without_the_guard_only(system, capsys):
     assert "BROKEN" in out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("switches", [[], ["--pair"]])
+def test_learners_of_switches_break_the_promise_without_the_guard_only(switches, capsys):
+    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed; it is in the extra [sb3]")
+    audits = load("train_maskable_ppo").main(["--steps", "480", *switches])
+    assert len(audits) == (2 if switches else 3)
+    for name, verdict in audits.items():
+        assert len(verdict.bounds) >= 20
+        assert verdict.holds == ("inside the guard" in name), name
+    assert (
+        "decisions               {'safe': 480}" in capsys.readouterr().out
+    )  # a masked learner needs no guard
+
+
 def test_a_saved_model_is_guarded(capsys):
     pytest.importorskip(
         "stable_baselines3", reason="stable-baselines3 is not installed; it is the extra [sb3]"

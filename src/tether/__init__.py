@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tether.certificates import LipschitzCertificate, Structured
+from tether.certificates import FiniteActions, LipschitzCertificate, Several, Structured, Switches
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.extras import missing
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tether.certificates.explain import explain as explain
     from tether.certificates.model import Model
     from tether.core.audit import Audit as Audit
+    from tether.core.audit import Audits as Audits
     from tether.core.guard import AssumptionBreach as AssumptionBreach
     from tether.core.guard import Breach as Breach
     from tether.core.guard import Decision as Decision
@@ -73,12 +74,15 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Contract",
+    "FiniteActions",
     "Fleet",
     "Guard",
     "LipschitzCertificate",
     "Model",
     "Sensitivity",
+    "Several",
     "Structured",
+    "Switches",
     "audit",
     "compile",
     "cut_noise",
@@ -107,7 +111,7 @@ _LATER = {
         "tether.certificates.compiled_structure": ("Precision",),
         "tether.certificates.explain": ("Explanation", "explain"),
         "tether.certificates.model": ("Model",),
-        "tether.core.audit": ("Audit",),
+        "tether.core.audit": ("Audit", "Audits"),
         "tether.core.guard": (
             "AssumptionBreach",
             "Breach",

@@ -220,7 +220,7 @@ def test_stepping_before_the_first_reset_is_refused():
         guarded().step([0.0])
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(0, 5, (1,), np.int64)])
+@pytest.mark.parametrize("space", [spaces.MultiBinary(3), spaces.Box(0, 5, (1,), np.int64)])
 def test_actions_that_are_no_box_of_reals_are_refused_at_construction(space):
     env = Drift()
     env.action_space = space

@@ -68,7 +68,8 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
     Args:
         env: The system.
         episodes: What is drawn from; or a function of (seed, n) that makes it, called once, here.
-        contract: If given, `info` and the renderings have the bound on the cumulative cost.
+        contract: If given, `info` and the renderings have the bound on the cumulative cost; of several costs, which
+            `info["cost"]` has by name, these are about the first.
         action_high: Upper bound of the actions instead of the system's own, for learners that need a finite
             box. It must not be below anything that the prior plays, or a guard will report a breach there.
         observation_bounds: Lower and upper bound for entries of the observation, by name. Entries that are
@@ -179,13 +180,14 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
         replayed = self._replay() if self._replays else math.nan
 
         before = self._rounds[-1].cumulative_cost if self._rounds else 0.0
-        record = _Round(played, prior_action, float(cost), before + float(cost), replayed)
+        first = float(np.ravel(cost)[0])
+        record = _Round(played, prior_action, first, before + first, replayed)
         self._state = state
         self._rounds.append(record)
         terminated = len(self._rounds) == self.horizon
         self._observation = self._observe(state)
         info: dict[str, Any] = {
-            "cost": record.cost,
+            "cost": record.cost if np.ndim(cost) == 0 else self._by_name(cost),
             "prior_action": prior_action.copy(),
             "episode_index": self._episode,
             "round": len(self._rounds),
@@ -246,7 +248,10 @@ class EpisodeEnv(gymnasium.Env[Any, Any]):
         self._replay_state, _, cost = self.system.step(
             self._replay_state, self._drawn(), self._unboxed(action)
         )
-        return (self._rounds[-1].prior_cumulative_cost if self._rounds else 0.0) + float(cost)
+        return (self._rounds[-1].prior_cumulative_cost if self._rounds else 0.0) + float(np.ravel(cost)[0])
+
+    def _by_name(self, costs: Any) -> dict[str, float]:
+        return dict(zip(self.system.cost_names, np.asarray(costs).tolist(), strict=True))
 
     def _title(self) -> str:
         name = type(self.system).__name__

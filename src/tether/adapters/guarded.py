@@ -7,6 +7,7 @@ that you trust and a certificate: the promise, and how much a deviation from the
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -16,22 +17,23 @@ from gymnasium.utils import RecordConstructorArgs
 from tether.adapters.keeper import (
     ABSENT,
     Cost,
-    Keeper,
     Prior,
     checked_cost,
     read_cost,
     unpacked,
     with_memory,
 )
+from tether.adapters.switch_keeper import keeper_of
 from tether.certificates import Certificate
 from tether.core.guard import Guard
 from tether.core.monitor import Monitor
 from tether.core.ops import FLOAT32
 from tether.core.projection import Norm
+from tether.core.several import combined
 
 
 class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Any environment with a box of actions, with the guard between the learner and it.
+    """Any environment with a box of actions, or switches, with the guard between the learner and it.
 
     `step(proposal)` plays the nearest safe action. The reward and the observation are those of that action,
     and `info["tether"]` tells the learner the truth: all of the `tether.Decision` (`action`, `prior_action`,
@@ -46,12 +48,13 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Args:
         env: The environment. An episode must end after at most the contract's horizon; see
             `gymnasium.wrappers.TimeLimit`. With `horizon=math.inf` it may go on for ever: the guard ends none.
-        certificate: The contract and what is known of the system.
+        certificate: The contract and what is known of the system; several in a mapping from names or a list. For
+            `Discrete` and `MultiDiscrete` actions a `tether.Switches`, with as many actions.
         prior: `prior(observation) -> action`. It gets the observation of `env` as it is, without appended
             memory.
         cost: Where a step reports its cost. None: the third of six values that Safety-Gymnasium's `step`
             returns, else `info["cost"]`. A string: that key of `info`. Or a function `cost(observation,
-            action, next_observation, info)`.
+            action, next_observation, info)`. With several contracts it is a mapping from their names, or a vector.
         norm: The norm in which deviations are measured and for which the certificate's sensitivity holds.
         append_memory: Append the guard's memory to the observation, so that a learner can plan its
             deviations: the certificate's features (its `feature_names`), each as log(1 + value / unit) with its
@@ -71,8 +74,8 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         guard: The `tether.Guard`; its `counts` go on over all episodes.
 
     Raises:
-        TypeError: The actions are not a box of floating-point numbers; or, with `append_memory`, the
-            observations are not a vector.
+        TypeError: The actions are neither a box of floating-point numbers nor those of a `tether.Switches`; or, with
+            `append_memory`, the observations are not a vector.
 
     Example:
         >>> import tether, tether.adapters.episode_env
@@ -89,7 +92,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        certificate: Certificate,
+        certificate: Certificate | Mapping[str, Any] | list[Any],
         prior: Prior,
         *,
         cost: Cost = None,
@@ -110,7 +113,8 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             resolution=resolution,
         )
         gymnasium.Wrapper.__init__(self, env)
-        self._keeper = Keeper(env.action_space, certificate, prior, norm, monitor, resolution)
+        certificate = combined(certificate)
+        self._keeper = keeper_of(env.action_space, certificate, prior, norm, monitor, resolution)
         self._cost = checked_cost(cost)
         self._append_memory = append_memory
         if append_memory:
@@ -147,6 +151,18 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._keeper.observe(cost, info, after, reward, report, over=bool(terminated or truncated))
         info = {"cost": cost, **info, "tether": report}
         return self._seen(after), reward, terminated, truncated, info
+
+    def action_masks(self) -> Any:
+        """Which of the finite actions are safe in the coming round, as sb3-contrib's MaskablePPO asks for it: [n] bool.
+
+        For several switches MaskablePPO wants a mask for each, [n_1 + ... + n_d], and combines what they allow as it
+        likes. So these are masks all of whose combinations are safe (`tether.core.finite.product_inside`): grown from
+        the prior's action until nothing can be added. They may leave out safe combinations; `step` takes those too.
+        The prior is asked for it once more than `step` does.
+        """
+        if self._observation is ABSENT:
+            raise ResetNeeded("call reset() before the first mask")
+        return self._keeper.masks(self._observation)
 
     def _seen(self, observation: Any) -> Any:
         """Remember the observation for the prior, whatever the learner does to its own; append the memory."""

@@ -16,19 +16,20 @@ from tether.adapters.keeper import (
     ABSENT,
     Array,
     Cost,
-    Keeper,
     Prior,
     checked_cost,
     read_cost,
     unpacked,
     with_memory,
 )
+from tether.adapters.switch_keeper import keeper_of
 from tether.certificates import Certificate
 from tether.core import convert
 from tether.core.guard import Guard
 from tether.core.monitor import Monitor
 from tether.core.ops import FLOAT32
 from tether.core.projection import Norm
+from tether.core.several import combined
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv, VectorWrapper
@@ -80,7 +81,7 @@ class GuardedVector(VectorWrapper):
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
-        certificate: Certificate,
+        certificate: Certificate | Mapping[str, Any] | list[Any],
         prior: Prior,
         *,
         cost: Cost = None,
@@ -95,8 +96,9 @@ class GuardedVector(VectorWrapper):
                 "sub-environments instead: SyncVectorEnv([lambda: Guarded(env, ...), ...])"
             )
         super().__init__(env)
+        certificate = combined(certificate)
         self._keepers = [
-            Keeper(env.single_action_space, certificate, prior, norm, monitor, resolution)
+            keeper_of(env.single_action_space, certificate, prior, norm, monitor, resolution)
             for _ in range(env.num_envs)
         ]
         self._cost = checked_cost(cost)
@@ -132,10 +134,9 @@ class GuardedVector(VectorWrapper):
         if not self._observations:
             raise ResetNeeded("call reset() before the first step")
         before = self._observations
-        space: Any = self.single_action_space
         proposals = self._batch(actions)
         # What only resets ignores its action, but it should not be handed nonsense.
-        played = np.clip(np.nan_to_num(proposals), space.low, space.high).astype(space.dtype)
+        played = self._keepers[0].harmless(proposals)
         reports: list[dict[str, Any] | None] = [None] * self.num_envs
         for i, keeper in enumerate(self._keepers):
             if not self._resetting[i]:
@@ -162,13 +163,22 @@ class GuardedVector(VectorWrapper):
         self._resetting = np.array(over) if self._mode == "NextStep" else np.zeros_like(self._resetting)
 
         if "cost" not in infos and (six is not ABSENT or callable(self._cost)):
-            infos["cost"] = np.array([math.nan if report is None else report["cost"] for report in reports])
+            costs = [math.nan if report is None else report["cost"] for report in reports]
+            plain = all(isinstance(each, float) for each in costs)
+            infos["cost"] = np.array(costs, dtype=float if plain else object)
             infos["_cost"] = np.array([report is not None for report in reports])
         infos["tether"], infos["_tether"] = (
             _batched(reports),
             np.array([report is not None for report in reports]),
         )
         return self._seen(observations), rewards, terminated, truncated, infos
+
+    def action_masks(self) -> Array:
+        """[num_envs, ...] those of each sub-environment; see `Guarded.action_masks`."""
+        if not self._observations:
+            raise ResetNeeded("call reset() before the first mask")
+        pairs = zip(self._keepers, self._observations, strict=True)
+        return np.stack([keeper.masks(observation) for keeper, observation in pairs])
 
     def _batch(self, actions: Any) -> Array:
         """The proposals as [n, ...] in float64, a copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -42,7 +43,7 @@ class Keeper:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise TypeError(
                 "the guard moves actions by real amounts, so the action space must be a gymnasium.spaces.Box "
-                f"of floating-point numbers, got {space}"
+                f"of floating-point numbers, or Discrete or MultiDiscrete with tether.Switches, got {space}"
             )
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
@@ -96,8 +97,14 @@ class Keeper:
         revealed = info.get("revealed") if names else None
         if isinstance(revealed, Mapping):
             revealed = {name: revealed[name] for name in names if name in revealed}
-        self.guard.observe(cost, revealed, next_observation=after, reward=reward)
-        report["cost"] = convert.as_number(cost)
+        # A step that gives no cost gives none later either, so that it is no cost to wait for.
+        told = math.nan if cost is None else cost
+        self.guard.observe(told, revealed, next_observation=after, reward=reward)
+        report["cost"] = (
+            convert.as_number(cost)
+            if getattr(self.guard.certificate, "contracts", None) is None
+            else convert.copied(cost)
+        )
         report["counts"] = dict(self._counts)
         breach = self.guard.breach
         report["breach"] = None if breach is None else asdict(breach)
@@ -116,6 +123,15 @@ class Keeper:
     def _units(self) -> Array:
         """What `appended` scales by."""
         return np.array(self.guard.certificate.feature_units())
+
+    def masks(self, observation: Any) -> Array:  # noqa: ARG002
+        """Which actions are safe, of a finite set."""
+        raise TypeError(f"there are masks of finite sets of actions only; the action space is {self._space}")
+
+    def harmless(self, proposals: Array) -> Array:
+        """What is handed to an environment that ignores it."""
+        clipped: Array = np.clip(np.nan_to_num(proposals), self._space.low, self._space.high)
+        return clipped.astype(self._space.dtype)
 
     def _ask_prior(self, observation: Any) -> Any:
         answer = self._prior(observation)

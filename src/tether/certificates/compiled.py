@@ -20,7 +20,7 @@ from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
 from tether.certificates.structured import Structured
 from tether.core import saved
-from tether.core.certificate import Action, Box, Choice, Observation, Outcome
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
 from tether.core.contract import Contract
 from tether.core.ops import NUMPY, Number, Ops, jax_ops
 from tether.core.program_cache import keep_programs
@@ -95,13 +95,22 @@ class Compiled(Structured):
         return super().defer(state, taken, outcome._replace(box=box), ops)
 
     def weigh(
-        self, opened: Any, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
-    ) -> tuple[Number, Any]:
+        self,
+        opened: Any,
+        prior: Action,
+        action: Action,
+        box: Box,
+        ops: Ops = NUMPY,
+        backup: int | None = None,
+        part: float = 1.0,
+    ) -> Weighed:
         """See `Structured.weigh`."""
         if ops is NUMPY:
-            found: tuple[Number, Any] = self._online("weigh", opened, prior, action, *box[:2], norm=box.norm)
+            found: Weighed = self._online(
+                "weigh", opened, prior, action, *box[:2], norm=box.norm, backup=backup, part=part
+            )
             return found
-        return super().weigh(opened, prior, action, box, ops)
+        return super().weigh(opened, prior, action, box, ops, backup, part)
 
     def features(self, opened: Any, ops: Ops = NUMPY) -> tuple[Number, ...]:
         """See `Structured.features`."""

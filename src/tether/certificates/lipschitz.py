@@ -65,10 +65,10 @@ from tether.certificates.surplus import Rule as Rule
 from tether.certificates.surplus import Surplus
 from tether.certificates.surplus import Taken as Taken
 from tether.core import validate
-from tether.core.certificate import Action, Box, Choice, Observation, Outcome, accepted_cost
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed, accepted_cost
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Number, Ops
-from tether.core.projection import nearest_safe
+from tether.core.projection import length, nearest_safe
 from tether.core.sensitivity import Geometric, Sensitivity, sensitivity_from_dict
 
 
@@ -251,6 +251,27 @@ class LipschitzCertificate(Surplus):
         return Choice(
             action, deviation, opened.radius, margin, 0.0 * deviation, taken, state.breached, overridden
         )
+
+    def weigh(
+        self,
+        opened: Opened,
+        prior: Action,
+        action: Action,
+        box: Box,
+        ops: Ops = NUMPY,
+        backup: int | None = None,  # noqa: ARG002
+        part: float = 1.0,
+    ) -> Weighed:
+        """What is left of the radius if `action` is played, action units; the only backup is the prior.
+
+        The reserve is half of what `choose` rounds inward by, so that what it chooses is safe here too.
+        """
+        deviation = length(action - prior, box.norm, ops)
+        inward = part * 4.0 * ops.epsilon(deviation)
+        left = opened.radius * (1.0 - inward) - inward * length(prior, box.norm, ops) - deviation
+        state = opened.state
+        taken = Taken(deviation, opened.radius, prior, state.overridden)
+        return Weighed(left, taken, self.margin(state, deviation, ops), state.breached)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Action:  # noqa: ARG002
         """The prior's action, which is always safe."""

@@ -11,7 +11,7 @@ import numpy as np
 from tether.certificates.structure import Numbers
 from tether.certificates.structured import Opened, Structured, StructuredState, Taken
 from tether.core import saved
-from tether.core.certificate import Action, Box, Choice, Observation, Outcome
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
 from tether.core.ops import FLOATS, NUMPY, Array, Flag, Number, Ops
 
 
@@ -204,6 +204,21 @@ class Shadowing(Structured):
         choice = super().choose(Opened(*opened[:-2]), proposal, prior, box, ops)
         played = choice.action if ops is not NUMPY else np.array(choice.action)
         return choice._replace(taken=Watched(choice.taken, opened.observation, played, opened.shadow))
+
+    def weigh(
+        self,
+        opened: Any,
+        prior: Action,
+        action: Action,
+        box: Box,
+        ops: Ops = NUMPY,
+        backup: int | None = None,
+        part: float = 1.0,
+    ) -> Weighed:
+        """See `Structured.weigh`."""
+        weighed = super().weigh(Opened(*opened[:-2]), prior, action, box, ops, backup, part)
+        played = action if ops is not NUMPY else np.array(action)
+        return weighed._replace(taken=Watched(weighed.taken, opened.observation, played, opened.shadow))
 
     def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
         """Close a round, in which the hidden series may have been revealed."""

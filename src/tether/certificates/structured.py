@@ -74,7 +74,7 @@ from tether.certificates.share import either, largest_share, least_excess, on_th
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.certificates.ways import Ways
 from tether.core import saved, validate
-from tether.core.certificate import Action, Box, Choice, Observation, Outcome
+from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
@@ -237,21 +237,34 @@ class Structured(Ways, Account, Explaining):
         return ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
 
     def weigh(
-        self, opened: Opened, prior: Action, action: Action, box: Box, ops: Ops = NUMPY
-    ) -> tuple[Number, Taken]:
-        """(what (**) leaves if `action` is played, cost units; what `update` needs then), safe or not.
+        self,
+        opened: Opened,
+        prior: Action,
+        action: Action,
+        box: Box,
+        ops: Ops = NUMPY,
+        backup: int | None = None,
+        part: float = 1.0,
+    ) -> Weighed:
+        """What (**) leaves if `action` is played and then backup number `backup`, cost units.
 
-        It is safe iff nothing negative is left. A plan may ask this of any action; only `choose` sees to it that an
-        action is safe.
+        Without a backup the best of them counts, and what is `taken` carries what was carried before: for plans, which
+        may ask this of any action. With one, an action for which the bounds do not hold is not safe.
         """
-        plans = self.system.plans(box.low, box.high)
-        now, entries = self._round(opened, prior, box, ops), self._entries(action, ops)
-        bounds = self._all(now, entries, plans, ops)
-        excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
-        first = bounds[0]
-        rest = opened.backup, opened.breached, opened.epsilon
-        taken = Taken(first.totals[0], first.ceiling, first.step, *rest)
-        return -excess, taken._replace(seen=opened.seen, prior=prior, overridden=opened.overridden)
+        one = self._single(ops)
+        now, entries = self._round(opened, prior, box, one), self._entries(action, one)
+        plans = self.system.plans(box.low, box.high) if backup is None else (backup,)
+        bounds = self._all(now, entries, plans, one)
+        left = -least_excess([self._excess(opened, each, one, part) for each in bounds], one)
+        known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
+        breached = one.logical_or(opened.breached, one.logical_not(known))
+        first, carried = bounds[0], opened.backup
+        margin = opened.slack + opened.b - first.totals[0]
+        if backup is not None:
+            carried = 0.0 * opened.slack + backup
+            left = one.where(self._covers(entries, one), left, -math.inf)
+        rest = carried, breached, opened.epsilon, opened.seen, prior, opened.overridden
+        return Weighed(left, Taken(first.totals[0], first.ceiling, first.step, *rest), margin, breached)
 
     def update(
         self, state: StructuredState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY

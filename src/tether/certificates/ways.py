@@ -31,7 +31,8 @@ class Ways:
         low, high = self.system.low, self.system.high
         if isinstance(action, list):
             covered = True
-            for each, least, most in zip(action, *np.broadcast_arrays(low, high, action)[:2], strict=True):
+            ends = (np.broadcast_to(end, (len(action),)) for end in (low, high))
+            for each, least, most in zip(action, *ends, strict=True):
                 covered = ops.logical_and(covered, ops.logical_and(each >= least, each <= most))
             return covered
         inside = ops.logical_and(action >= low, action <= high)

@@ -63,6 +63,10 @@ class Actions:
         """`value` as a finite action, a copy; None if it is no such thing. The prior has been asked before."""
         return convert.as_action(value, self.shape or ())
 
+    def decided(self, value: Any) -> Any:
+        """What a certificate chose, in the same way."""
+        return convert.as_action(value, self.shape or ())
+
     def inside(self, action: Any) -> bool:
         """Whether an action is within the bounds."""
         if isinstance(action, float):

@@ -9,10 +9,11 @@ other episodes or by later rounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,6 +188,67 @@ class Audit:
         return figure
 
 
+@dataclass(frozen=True)
+class Audits(Mapping[str, Audit]):
+    """The verdicts on several contracts, by name; `print` it.
+
+    Example:
+        >>> contracts = {"backlog": Contract(lam=0.0, b=1.0, horizon=2), "energy": Contract(lam=1.0, b=0.0, horizon=2)}
+        >>> costs, prior_costs = [[[1.0, 3.0], [1.0, 1.0]]], [[[1.0, 1.0], [1.0, 1.0]]]
+        >>> verdict = audit(costs, prior_costs, contracts)
+        >>> verdict.holds, verdict["backlog"].holds, verdict.first_breach
+        (False, True, ('energy', 0, 1))
+    """
+
+    each: dict[str, Audit]
+    """By contract."""
+
+    def __getitem__(self, name: str) -> Audit:
+        return self.each[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.each)
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every promise held in every round of every episode."""
+        return all(verdict.holds for verdict in self.each.values())
+
+    @property
+    def violations(self) -> NDArray[np.bool_]:
+        """[N, H] where any of the promises is broken."""
+        return np.asarray(np.any([verdict.violations for verdict in self.each.values()], axis=0))
+
+    @property
+    def violation_rate(self) -> float:
+        """Share of the episodes in which any of the promises is broken."""
+        return float(np.mean(np.any(self.violations, axis=1)))
+
+    @property
+    def worst_margin(self) -> float:
+        """The smallest of the contracts' worst margins, each in its own unit of cost."""
+        return min(verdict.worst_margin for verdict in self.each.values())
+
+    @property
+    def first_breach(self) -> tuple[str, int, int] | None:
+        """(contract, episode, round) of the first violation of the first contract that has one; None if none has."""
+        for name, verdict in self.each.items():
+            if verdict.first_breach is not None:
+                return (name, *verdict.first_breach)
+        return None
+
+    def __str__(self) -> str:
+        parts = [f"{name}\n{verdict}" for name, verdict in self.each.items()]
+        verdict = (
+            "KEPT in every round" if self.holds else f"BROKEN in {self.violation_rate:.2%} of the episodes"
+        )
+        return "\n\n".join([*parts, f"All {len(parts)} promises: {verdict}"])
+
+
+@overload
 def audit(
     run: Run | Any,
     prior: Run | Any,
@@ -194,7 +256,28 @@ def audit(
     *,
     uncertified_from: Any = None,
     overridden: Any = None,
-) -> Audit:
+) -> Audit: ...
+
+
+@overload
+def audit(
+    run: Run | Any,
+    prior: Run | Any,
+    contract: Mapping[str, Contract],
+    *,
+    uncertified_from: Any = None,
+    overridden: Any = None,
+) -> Audits: ...
+
+
+def audit(
+    run: Run | Any,
+    prior: Run | Any,
+    contract: Contract | Mapping[str, Contract],
+    *,
+    uncertified_from: Any = None,
+    overridden: Any = None,
+) -> Audit | Audits:
     """Check the promise of `contract` on every round of every episode.
 
     Costs are lists or arrays of whole numbers, float32 or float64, not necessarily both of the same type. float16 and
@@ -210,9 +293,9 @@ def audit(
     for that is `b`: audit with a contract whose `b` is larger by it, in units of cost a round.
 
     Args:
-        run: The policy's `Run`, or its costs [N, H].
-        prior: The prior's `Run` on the same episodes, or its costs [N, H].
-        contract: The promise.
+        run: The policy's `Run`, or its costs [N, H]; of several contracts [N, H, m].
+        prior: The prior's `Run` on the same episodes, or its costs, likewise.
+        contract: The promise; several by name (`tether.Several.contracts`) in the order of the costs.
         uncertified_from: [N] `Guard.uncertified_from` after each episode, where costs were collected online; that of
             the `Run` if None.
         overridden: [N, H] whether a round was under an override (`Guard.rounds_under_override`), where what was applied
@@ -224,6 +307,10 @@ def audit(
         >>> verdict.holds, verdict.first_breach, verdict.worst_margin
         (False, (0, 3), -0.5)
     """
+    if isinstance(contract, Mapping):
+        if overridden is not None:
+            raise ValueError("overridden is for one contract: a guard of several takes no overrides")
+        return _audit_several(run, prior, contract, uncertified_from)
     costs, prior_costs = _costs("run", run, contract), _costs("prior", prior, contract)
     if costs.shape != prior_costs.shape:
         raise ValueError(
@@ -262,7 +349,7 @@ def binomial_tail(least: int, count: int, share: float) -> float:
     if share <= 0.0 or least <= 0:
         return float(least <= 0)
     if share >= 1.0:
-        return 1.0
+        return float(least <= count)
     log_odds, total = math.log(share) - math.log1p(-share), 0.0
     term = count * math.log1p(-share)  # logarithm of the probability of none
     for broken in range(count + 1):
@@ -272,6 +359,29 @@ def binomial_tail(least: int, count: int, share: float) -> float:
                 break
         term += math.log(max(count - broken, 1)) - math.log(broken + 1) + log_odds
     return min(total, 1.0)
+
+
+def _audit_several(run: Any, prior: Any, contracts: Mapping[str, Contract], uncertified_from: Any) -> Audits:
+    """One audit for each contract."""
+    costs, prior_costs = (np.asarray(getattr(given, "costs", given)) for given in (run, prior))
+    for name, given in (("run", costs), ("prior", prior_costs)):
+        if given.ndim != 3 or given.shape[2] != len(contracts):
+            raise ValueError(
+                f"{name} must hold costs [N, H, {len(contracts)}] for {', '.join(contracts)}, got shape {given.shape}"
+            )
+    told = getattr(run, "uncertified_from", None) if uncertified_from is None else uncertified_from
+    told = None if told is None else np.broadcast_to(np.asarray(told).T, (len(contracts), len(costs)))
+    return Audits(
+        {
+            name: audit(
+                costs[..., i],
+                prior_costs[..., i],
+                contract,
+                uncertified_from=None if told is None else told[i],
+            )
+            for i, (name, contract) in enumerate(contracts.items())
+        }
+    )
 
 
 def tie_share(dtype: Any) -> float:

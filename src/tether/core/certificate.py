@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
     """What is known of a round once it is over."""
 
     cost: Number
-    """The round's cost, cost units."""
+    """The round's cost, cost units; with several contracts one for each, in their order."""
     applied: Action | None = None
     """What was really played, inside the box, where that is not what was decided; None if it is."""
     revealed: Mapping[str, Array] | None = None
@@ -100,6 +100,21 @@ class Choice(NamedTuple):
     """Whether an assumption is known to be breached, so that only the prior is played."""
     overridden: Flag = False
     """Whether nothing is known to be safe because of an override, so that only the prior is played."""
+    binding: Number = -1.0
+    """With several contracts: which of them kept the action from being the proposal, by its place; -1 if none did."""
+
+
+class Weighed(NamedTuple):
+    """What a certificate makes of one very action, which it does not move."""
+
+    left: Number
+    """At least 0 if the action is safe; the unit is the certificate's own. NaN is not safe."""
+    taken: Any
+    """What `update` needs if the action is played."""
+    margin: Number
+    """How far below its bound J_h stays at least if it is played, cost units."""
+    breached: Flag
+    """Whether an assumption is known to be breached, so that nothing is safe."""
 
 
 class State(Protocol):
@@ -196,6 +211,27 @@ class Deferring(Certificate, Protocol):
 
         Raises:
             ValueError: No round can have owed this.
+        """
+
+
+class Weighing(Certificate, Protocol):
+    """A certificate that can also say of a given action whether it is safe, as several at once and finite sets need."""
+
+    def weigh(
+        self,
+        opened: Any,
+        prior: Action,
+        action: Action,
+        box: Box,
+        ops: Ops,
+        backup: int | None = None,
+        part: float = 1.0,
+    ) -> Weighed:
+        """Whether `action` is safe if backup number `backup` is played from the next round on.
+
+        Without a backup the best of them counts; what is `taken` then carries what was carried before. `part` of the
+        reserve for round-off is kept: what was found safe with all of it is looked at again with a part, as a compiler
+        may compute it twice in different ways.
         """
 
 

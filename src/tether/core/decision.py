@@ -53,8 +53,8 @@ class Decision(NamedTuple):
     radius: float
     """The largest deviation that was safe, action units; from a structured certificate, on the way to the proposal."""
     margin: float
-    """How far below its bound the cumulative cost will be after this round, at least; cost units. After an override it
-    may be negative: by no more than that the bound is exceeded.
+    """How far below its bound the cumulative cost will be after this round, at least; cost units, of several contracts
+    the smallest. After an override it may be negative: by no more than that the bound is exceeded.
     NaN once an assumption was breached, because nothing is certified then."""
     intervened: bool
     """Whether the action differs from the proposal."""
@@ -63,6 +63,8 @@ class Decision(NamedTuple):
     backup: str = "prior"
     """What keeps the promise if it is played from the next round on, whatever happens to the guard: one of the
     certificate's `backup_names`."""
+    binding: str | None = None
+    """With several contracts, the name of the one that kept the action from being the proposal; else None."""
 
     def __str__(self) -> str:
         verb = "kept" if not self.intervened else f"replaced ({self.reason})"
@@ -105,3 +107,6 @@ class Breach:
     """What was seen before acting in that round, as plain numbers; None if there is no monitor."""
     action: Any = None
     """What was played in that round, as plain numbers; None if there is no monitor."""
+    contracts: tuple[str, ...] | None = None
+    """Of several contracts those whose promise is void; None if all are. The prior keeps the others, if nothing that
+    they assume is breached."""

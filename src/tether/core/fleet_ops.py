@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tether.core.ops import FLOATS, Array, Carry, Flag, Number, Ops, _Arrays
+from tether.core.ops import FLOATS, Array, Arrays, Carry, Flag, Number, Ops
 
 _TABLE = 4096
 """Multiples in a table; what is beyond it is computed one by one."""
@@ -26,7 +26,7 @@ def _one_by_one(function: Callable[[Number], Number]) -> Any:
     return staticmethod(lambda values: np.asarray(many(values), dtype=float))
 
 
-class _Fleet(_Arrays):
+class _Fleet(Arrays):
     """NumPy arrays with a row for each plant."""
 
     cases = 1

@@ -7,7 +7,6 @@ or an answer that is not an action leads to the prior, and is reported.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import warnings
 from collections import Counter
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tether.core import convert, validate
@@ -30,7 +30,6 @@ from tether.core.certificate import (
     Choice,
     Observation,
     Outcome,
-    accepted_cost,
 )
 from tether.core.decision import (
     AssumptionBreach,
@@ -41,14 +40,18 @@ from tether.core.decision import (
     PriorFailed,
     Reason,
 )
+from tether.core.finite import Labels
 from tether.core.journal.journal import Journal
 from tether.core.keeping import Keeping, recorded
 from tether.core.late import MOST, Pending, advanced
+from tether.core.looking import Looking
+from tether.core.meter import Meter, Refused
 from tether.core.monitor import MONITOR_METHODS, Monitor
-from tether.core.ops import FLOAT32, FLOATS, NUMPY, coarsest, quietly
+from tether.core.ops import FLOAT32, NUMPY, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
+from tether.core.several import combined
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
 
@@ -64,7 +67,7 @@ __all__ = [
 ]
 
 
-class Guard(Keeping, Raising):
+class Guard(Keeping, Raising, Looking):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode; with `horizon=math.inf`
@@ -72,7 +75,8 @@ class Guard(Keeping, Raising):
     the plant is in then.
 
     Args:
-        certificate: The contract and what is known of the system.
+        certificate: The contract and what is known of the system. Several certificates, in a mapping from names or in a
+            list, are as many contracts (`tether.Several`); one for a finite set of actions is `tether.Switches`.
         prior: The trusted policy, `prior(observation) -> action`. It is called once in every `act`.
         low: Lower bounds of the action, a number or [n]; None for none.
         high: Upper bounds of the action, a number or [n]; None for none.
@@ -113,7 +117,7 @@ class Guard(Keeping, Raising):
 
     def __init__(
         self,
-        certificate: Certificate,
+        certificate: Certificate | Mapping[str, Any] | list[Any] | tuple[Any, ...],
         prior: Callable[[Observation], Action],
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
@@ -127,6 +131,7 @@ class Guard(Keeping, Raising):
         most_pending: int | None = None,
         journal: str | Path | Journal | None = None,
     ) -> None:
+        certificate = combined(certificate)
         validate.parts("certificate", certificate, CERTIFICATE_PARTS, "tether.certificates.Certificate")
         if not callable(prior):
             raise TypeError(f"prior must be callable as prior(observation) -> action, got {prior!r}")
@@ -134,6 +139,7 @@ class Guard(Keeping, Raising):
         if monitor is not None:
             validate.parts("monitor", monitor, MONITOR_METHODS, "tether.core.monitor.Monitor")
         self.given_certificate = certificate
+        self._meter = Meter(certificate)
         self.resolution = validate.number("resolution", resolution, minimum=0.0)
         self.prior = prior
         self.monitor = monitor
@@ -142,7 +148,7 @@ class Guard(Keeping, Raising):
         most = min(MOST, certificate.contract.horizon) if most_pending is None else most_pending
         self._pending = Pending(validate.count("most_pending", most))
         self.norm: Norm = norm
-        self._actions = Actions(low, high)
+        self._actions = _actions_of(certificate, low, high)
         self._actuator = Actuator(tolerance, quantum, levels, self._actions)
         self.certificate = tolerating(certificate, self._actuator, norm)
         self._box = Box(self._actions.low, self._actions.high, norm)
@@ -168,54 +174,6 @@ class Guard(Keeping, Raising):
             self._watch.reset()
             self._overrides.reset()
             self._pending.reset()
-
-    def features(self, observation: Observation) -> tuple[float, ...]:
-        """The certificate's `features` of the coming round, named by its `feature_names`.
-
-        Args:
-            observation: What `act` will be given.
-
-        Raises:
-            GuardMisuse: The episode is over.
-        """
-        with self._turn.lock:
-            self._require_round()
-            try:
-                with quietly(self._ops):
-                    epsilon = max(self._epsilon, coarsest(observation))
-                    opened = self.certificate.open(self._state, observation, self._ops, epsilon)
-                    return tuple(float(each) for each in self.certificate.features(opened, self._ops))
-            except Exception:  # `act` will report it; nothing is known here
-                return (0.0,) * len(self.certificate.feature_names)
-
-    def reach(self, observation: Observation, wish: Action) -> tuple[Action, Action]:
-        """What would be played in the coming round if `wish` were proposed, without playing it.
-
-        A policy that wants to stay inside the safe set asks this first: any action between the two that are returned
-        is safe if the safe set is star-shaped around the prior's action (`act` checks it in any case).
-
-        Args:
-            observation: What `act` will be given.
-            wish: An action.
-
-        Returns:
-            The prior's action, and the safe action nearest to the wish.
-
-        Raises:
-            GuardMisuse: The episode is over.
-            PriorFailed: The prior raised or returned something that is not an action.
-        """
-        with self._turn:
-            self._require_round()
-            answer = self._actions.ask(self.prior, observation)
-            prior = action = answer.required(self.round)
-            if answer.complaint is None and not self._state.breached:
-                with contextlib.suppress(Exception):  # `act` will report it and play the prior
-                    usable = self._actions.usable(wish)
-                    epsilon = self._round_off(observation, wish, usable, answer)
-                    choice = self._choose(observation, usable, prior, epsilon)
-                    action = prior if choice.breached else choice.action
-            return self._actions.given(prior), self._actions.given(action)
 
     @recorded
     def act(self, observation: Observation, proposal: object) -> Decision:
@@ -247,39 +205,36 @@ class Guard(Keeping, Raising):
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
         wish = self._actions.usable(proposal)
-        choice, complaint = None, None
+        choice, complaint, void = None, None, None
         if not self._state.breached:
             try:
                 self._epsilon = self._round_off(observation, proposal, wish, answer)
                 choice = self._choose(observation, wish, prior, self._epsilon)
                 if choice.breached:
                     given = f"{convert.text(observation)} with the prior's action {prior!r}"
+                    void = self._void(choice.taken)
                     choice, complaint = None, f"the certificate does not cover the observation {given}"
             except Exception as error:
                 complaint = f"the certificate raised {convert.text(error)}"
             if complaint is not None:
-                self._report(self.round, complaint)
+                self._report(self.round, complaint, contracts=void)
         if choice is None:
             # What was taken is of no use after a breach, but the round is open.
             choice = Choice(prior, 0.0, 0.0, math.nan, 0.0, (), True)
         if self._actuator.rounds:
             choice = self._actuator.played(choice, prior, self.norm)
-        action, deviation, radius, margin, backup, taken, _, overridden = choice
+        action, deviation, radius, margin, backup, taken, _, overridden, binding = choice
         asked = self._actuator.playable(wish) if self._actuator.rounds and wish is not None else wish
         reason = self._actions.reason(action, asked, bool(self._state.breached), overridden)
         self._watch.plays(observation, action)
         decision = Decision(
             self.round, self._actions.given(action), self._actions.given(prior), proposal, deviation, radius, margin,
             not equal(action, wish), reason, self.certificate.backup_names[int(backup)],
+            self._contract_name(binding),
         )  # fmt: skip
         self.counts[reason] += 1
         self._taken, self._decided = taken, action
         return decision
-
-    def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:
-        """Relative round-off of what the guard was told in this episode, this round included."""
-        epsilon = max(self._epsilon, coarsest(observation), answer.epsilon)
-        return epsilon if wish is None else max(epsilon, coarsest(proposal))
 
     def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
@@ -290,7 +245,7 @@ class Guard(Keeping, Raising):
             choice = self.certificate.choose(
                 opened, math.nan * prior if wish is None else wish, prior, self._box, ops
             )
-        action = self._actions.usable(choice.action)
+        action = self._actions.decided(choice.action)
         if action is None or not self._actions.inside(action):
             raise ValueError(f"it chose {choice.action!r}, not a finite action inside the bounds")
         backup = int(choice.backup)
@@ -298,7 +253,8 @@ class Guard(Keeping, Raising):
             raise ValueError(f"it chose backup {choice.backup!r} and took {choice.taken!r}, not a tuple")
         numbers = (float(choice.deviation), float(choice.radius), float(choice.margin))
         taken = convert.plain_tuple(choice.taken)
-        return Choice(action, *numbers, backup, taken, bool(choice.breached), bool(choice.overridden))
+        flags = bool(choice.breached), bool(choice.overridden)
+        return Choice(action, *numbers, backup, taken, *flags, float(choice.binding))
 
     @recorded
     def observe(
@@ -322,30 +278,30 @@ class Guard(Keeping, Raising):
         impossible, is an assumption breach: an `AssumptionBreach` warning and `breach` say so, and the prior plays on.
 
         Args:
-            cost: The round's cost; None if it is not known. The round then counts as what it could be at worst, until
-                `report` gives its cost. A monitor is not shown such a round.
+            cost: The round's cost; with several contracts one for each, by name or in their order. None if it is not
+                known: the round then counts as what it could be at worst, until `report` gives its cost. A monitor is
+                not shown such a round. Several contracts and finite sets of actions need the costs in time.
             revealed: For a certificate with `revealed_names`, the round's disturbances by name, such as
                 `{"efficiency_noise": 0.1, "drop_rate": 0.0}`; None if they are not known.
             applied: What was really played; None if it was what was decided. Outside of `low` and `high`, which are all
-                that the plant can play, it is an assumption breach.
+                that the plant can play, it is an assumption breach. With several contracts or a finite set of actions
+                it must be what was decided.
             override: Who decided otherwise, and why, such as `"operator: maintenance"`; for the record.
             next_observation: What is seen next, if it is known already; for certificates that make use of it.
             reward: The round's reward, if it is known; for certificates that make use of it.
 
         Raises:
             GuardMisuse: There is no open round.
-            ValueError: `revealed` is not what the certificate makes use of, `applied` is no action, or the cost is None
-                and the certificate cannot do without; the round stays open.
+            ValueError: `revealed` or `applied` is nothing that the certificate can make use of, or it cannot do without
+                a cost, or without one for each of several contracts; the round stays open.
         """
         with self._turn:
             if self._taken is None:
                 raise GuardMisuse(
                     f"round {self.round} has no action yet; call act(observation, proposal) first"
                 )
-            known = None
-            if revealed is not None:
-                known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
-                self._epsilon = max(self._epsilon, coarsest(revealed))
+            known = None if revealed is None else self._known(revealed)
+            read = None if cost is None else self._meter.read(cost)
             played = self._applied(applied, override)
             told = self._decided if played is None and override is not None else played
             if played is None and self._actuator.exact:
@@ -359,8 +315,14 @@ class Guard(Keeping, Raising):
                 epsilon=self._epsilon,
                 box=None if played is None else self._box,
             )
-            self._wait(outcome) if cost is None else self._pay(cost, outcome)
+            self._wait(outcome) if cost is None else self._pay(cost, read, outcome)
             self._overrides.close(self.round - 1, override, told, getattr(self._state, "overridden", False))
+
+    def _known(self, revealed: Mapping[str, Any]) -> dict[str, Any]:
+        """What was revealed, as the certificate wants it."""
+        known = convert.revealed_arrays(revealed, self.certificate.revealed_names)
+        self._epsilon = max(self._epsilon, coarsest(revealed))
+        return known
 
     def _applied(self, applied: object, override: str | None) -> Action:
         """What was applied, None if it is what was decided; what the plant cannot play is reported."""
@@ -369,6 +331,8 @@ class Guard(Keeping, Raising):
             return None
         epsilon = max(self._epsilon, coarsest(applied))
         action, complaint = applied_action(self._actions, applied, self._decided, epsilon)
+        if action is not None:
+            self._require_one()
         self._epsilon = epsilon
         if action is not None and self._watch.played is not None:
             self._watch.plays(self._watch.played[0], action)
@@ -394,18 +358,19 @@ class Guard(Keeping, Raising):
             if cost is None:
                 raise ValueError(f"round {round} already waits for its cost; report it once it is known")
             late, owed = self._pending.take(round, self.round)
-            outcome, accepted = self._costed(Outcome(math.nan, epsilon=self._epsilon), cost)
+            read = self._meter.read(cost)
+            outcome, refused = self._costed(Outcome(math.nan, epsilon=self._epsilon), cost, read)
             certificate: Any = self.certificate
             step = partial(certificate.settle, self._state, owed, outcome, self._ops)
-            self._close(late, cost, outcome, accepted, 0.0, step)
+            self._close(late, cost, outcome, refused, 0.0, step)
 
-    def _pay(self, cost: object, outcome: Outcome) -> None:
-        """Close the round with its cost."""
-        outcome, accepted = self._costed(outcome, cost)
-        if accepted and not self._state.breached:
+    def _pay(self, cost: object, read: Any, outcome: Outcome) -> None:
+        """Close the round with its cost, as the meter reads it."""
+        outcome, refused = self._costed(outcome, cost, read)
+        if refused is None and not self._state.breached:
             self._contradicted(self._watch.paid(outcome.cost))
         step = partial(self.certificate.update, self._state, self._taken, outcome, self._ops)
-        self._close(self.round, cost, outcome, accepted, 1.0, step)
+        self._close(self.round, cost, outcome, refused, 1.0, step)
 
     def _wait(self, outcome: Outcome) -> None:
         """Close the round without its cost."""
@@ -421,39 +386,60 @@ class Guard(Keeping, Raising):
             raise ValueError(
                 f"{type(certificate).__name__} cannot close a round without its cost; the round stays open"
             )
-        self._close(round_now, "missing", outcome, True, 1.0, step)
+        self._close(round_now, "missing", outcome, None, 1.0, step)
         self._watch.missed = True
 
-    def _costed(self, outcome: Outcome, cost: object) -> tuple[Outcome, bool]:
-        """(the outcome with its cost, whether the contract allows such a cost)."""
-        number = convert.as_number(cost)
-        if not math.isnan(number):
+    def _costed(self, outcome: Outcome, cost: object, read: Any) -> tuple[Outcome, Refused | None]:
+        """(the outcome with its cost, why the contract does not allow such a cost)."""
+        if read == read:  # not NaN, whose type says nothing
             self._epsilon = max(self._epsilon, coarsest(cost))
-        accepted = accepted_cost(self.certificate.contract, number, self._epsilon, FLOATS)[0]
-        return outcome._replace(cost=number, epsilon=self._epsilon), accepted
+        return outcome._replace(cost=read, epsilon=self._epsilon), self._meter.refused(read, self._epsilon)
 
     def _close(
-        self, of: int, cost: object, outcome: Outcome, accepted: bool, more: float, step: Callable[[], Any]
+        self,
+        of: int,
+        cost: object,
+        outcome: Outcome,
+        refused: Refused | None,
+        more: float,
+        step: Callable[[], Any],
     ) -> None:
         """Take the state that `step` gives, with `more` rounds closed; anything odd is a breach in round `of`."""
-        after, complaint = advanced(self._state, more, step, self._ops)
-        if not accepted:
-            floor, most = self.certificate.contract.cost_floor, FLOATS.limit(outcome.cost)
-            complaint = f"not a finite number of at least the floor {floor:g} and at most {most:g}"
+        after, complaint, broken = advanced(self._state, more, step, self._ops)
+        paid: Any = outcome.cost
+        seen = None if isinstance(paid, tuple) else paid
+        if refused is not None:
+            complaint, seen = refused.complaint, refused.seen
         evidence = self._watch.evidence if more else {}
         self._taken, self._state = (None if more else self._taken), after
         if complaint is not None:
             self._report(
                 of,
                 f"the cost was {convert.text(cost)}, {complaint}",
-                claimed=None if accepted else (self.certificate.contract.cost_floor, math.inf),
-                seen=outcome.cost,
+                claimed=None if refused is None else refused.claimed,
+                seen=seen,
+                contracts=None if broken is None else self._void(broken),
                 **evidence,
             )
 
-    def _require_round(self) -> None:
-        if self.round > self.horizon:
-            raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
+    def _require_one(self) -> None:
+        """Refuse what only certificates of one contract and of actions between bounds can take into account."""
+        if getattr(self.certificate, "contracts", None) is not None or isinstance(self._actions, Labels):
+            raise ValueError(
+                "with several contracts or a finite set of actions the plant must play what was decided: "
+                f"{type(self.certificate).__name__} cannot take another action into account; the round stays open"
+            )
+
+    def _void(self, held: Any) -> tuple[str, ...] | None:
+        """Of several contracts those whose promise is void; None if there is one contract."""
+        contracts: Any = getattr(self.certificate, "contracts", None)
+        if contracts is None:
+            return None
+        return tuple(name for name, lost in zip(contracts, held.void, strict=True) if lost)
+
+    def _contract_name(self, place: float) -> str | None:
+        contracts: Any = getattr(self.certificate, "contracts", None)
+        return None if contracts is None or place < 0.0 else list(contracts)[int(place)]
 
     def _contradicted(self, found: Found | None) -> None:
         """Report what the monitor found, if anything."""
@@ -469,15 +455,26 @@ class Guard(Keeping, Raising):
         seen: float | None = None,
         observation: Observation | None = None,
         action: Action | None = None,
+        contracts: tuple[str, ...] | None = None,
     ) -> None:
         self._state = self._state._replace(breached=True)
         if self.breach is None or round_now < self.breach.round:
             number = None if seen is None or math.isnan(seen) else seen
             evidence = convert.from_json(observation), convert.from_json(action)
-            self.breach = Breach(round_now, detail, claimed, number, *evidence)
+            self.breach = Breach(round_now, detail, claimed, number, *evidence, contracts)
         self._warn(
             f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played"
         )
 
     def _warn(self, message: str) -> None:
         warnings.warn(message, AssumptionBreach, stacklevel=5)
+
+
+def _actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None) -> Actions:
+    """The actions of a guard: those of its certificate's finite set, if it has one, else between the bounds."""
+    actions = getattr(certificate, "actions", None)
+    if actions is None:
+        return Actions(low, high)
+    if any(bound is not None and np.any(np.isfinite(bound)) for bound in (low, high)):
+        raise ValueError(f"a finite set of actions has no bounds, got low={low!r}, high={high!r}")
+    return Labels(actions)

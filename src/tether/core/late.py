@@ -76,8 +76,10 @@ class Pending:
             raise ValueError(f"at most {self.most} rounds are pending, got {len(self._owed)}")
 
 
-def advanced(before: Any, more: float, step: Callable[[], Any], ops: Ops) -> tuple[Any, str | None]:
+def advanced(before: Any, more: float, step: Callable[[], Any], ops: Ops) -> tuple[Any, str | None, Any]:
     """(the state that a certificate's `step` gives, with `more` rounds closed; what is wrong with it, if anything).
+
+    The third is what `step` gave, if that is a breach; None if not.
 
     Raises:
         ValueError: The certificate cannot do this at all.
@@ -85,16 +87,16 @@ def advanced(before: Any, more: float, step: Callable[[], Any], ops: Ops) -> tup
     # What is left of the state if nothing more can be said of it: finite numbers, and the count.
     after = before._replace(rounds=before.rounds + more)
     if before.breached:
-        return after, None
+        return after, None, None
     try:
         with quietly(ops):
             updated = step()
         if float(updated.rounds) != after.rounds:
             raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
         if bool(updated.breached):
-            return after, "more than the certificate knows to be possible or can compute with"
+            return after, "more than the certificate knows to be possible or can compute with", updated
     except NotImplementedError as error:
         raise ValueError(f"{error}; the round stays open") from error
     except Exception as error:
-        return after, f"and the certificate raised {convert.text(error)}"
-    return updated, None
+        return after, f"and the certificate raised {convert.text(error)}", None
+    return updated, None, None

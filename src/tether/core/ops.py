@@ -198,6 +198,9 @@ class Ops(Protocol):
     def fixed(self, values: Values) -> Values:
         """The values as constants, where derivatives are taken."""
 
+    def over(self, function: Callable[[Any], Any], values: Any) -> Any:
+        """`function` of each entry of `values` [n, ...], stacked to an array; compiled, all at once."""
+
 
 class _Floats:
     """The operations of `Ops` on plain Python floats."""
@@ -322,13 +325,17 @@ class _Floats:
     def fixed(values: Values) -> Values:
         return values
 
+    @staticmethod
+    def over(function: Callable[[Any], Any], values: Any) -> Any:
+        return np.array([function(each) for each in values])
+
 
 def _largest(values: Sequence[Number]) -> Number:
     """The largest, or NaN if one is; infinities of both signs add up to NaN, so that a sum alone does not tell."""
     return math.nan if any(value != value for value in values) else max(values)
 
 
-class _Arrays:
+class Arrays:
     """The functions of an array namespace, NumPy or JAX, under the names of `Ops`."""
 
     cases = 0
@@ -388,56 +395,7 @@ class _Arrays:
         """See `Ops`."""
         return values
 
-
-class _Jax(_Arrays):
-    """JAX's own ways of what a compiled program does differently."""
-
-    def __reduce__(self) -> Any:
-        return jax_ops, ()
-
-    def loop(
-        self,
-        count: int,
-        body: Callable[[Carry], Carry],
-        carry: Carry,
-        until: Callable[[Carry], Flag],  # noqa: ARG002
-    ) -> Carry:
-        """See `Ops`."""
-        import jax
-
-        looped: Carry = jax.lax.fori_loop(0, count, lambda _, each: body(each), carry)
-        return looped
-
-    def at_boundary(
-        self, excess: Callable[[Inputs, Number], Number], inputs: Inputs, share: Number, inside: Flag
-    ) -> Number:
-        """See `Ops`."""
-        import jax
-
-        where, logical_and = self._namespace.where, self._namespace.logical_and
-
-        @jax.custom_jvp
-        def unchanged(inputs: Any, share: Any, inside: Any) -> Any:  # noqa: ARG001
-            return share
-
-        @unchanged.defjvp
-        def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
-            inputs, share, inside = primals
-            short = 1e-3 * share
-            value, change = jax.jvp(lambda inputs: excess(inputs, share), (inputs,), (tangents[0],))
-            slope = value - excess(inputs, share - short)
-            usable = logical_and(inside, slope > 0.0)
-            return share, -change * where(usable, short, 0.0) / where(usable, slope, 1.0)
-
-        found: Number = unchanged(inputs, share, inside)
-        return found
-
-    def fixed(self, values: Values) -> Values:
-        """See `Ops`."""
-        import jax
-
-        constants: Values = jax.lax.stop_gradient(values)
-        return constants
+    over = staticmethod(_Floats.over)
 
 
 _BY_SIZE = {1: 0.25, 2: 2.0**-7, 8: FLOAT64}
@@ -446,7 +404,7 @@ _LIMIT64, _LIMIT32 = 1e100, 1e15
 _QUIET = contextlib.nullcontext()
 FLOATS = cast(Ops, _Floats())
 """Plain floats: `Ops` without arrays."""
-NUMPY = cast(Ops, _Arrays(np))
+NUMPY = cast(Ops, Arrays(np))
 """NumPy arrays."""
 
 
@@ -460,7 +418,9 @@ def jax_ops() -> Ops:
     """JAX arrays; imports JAX."""
     import jax.numpy
 
-    return cast(Ops, _Jax(jax.numpy))
+    from tether.core.jax_ops import Jax
+
+    return cast(Ops, Jax(jax.numpy))
 
 
 def namespace(value: Any) -> Any:

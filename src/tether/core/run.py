@@ -24,7 +24,7 @@ class Run:
     rewards: Floats
     """[N, H] reward of each round."""
     costs: Floats
-    """[N, H] cost of each round."""
+    """[N, H] cost of each round; of several costs [N, H, m]."""
     actions: Floats | None = None
     """[N, H] or [N, H, n] what was played."""
     proposals: Floats | None = None
@@ -41,9 +41,11 @@ class Run:
     """[N, H] certified distance below the bound, cost units; NaN without a guard or after a breach."""
     uncertified_from: NDArray[np.integer] | None = None
     """[N] the round, counted from 1, from which on the promise is not certified, because an assumption was breached in
-    it; H + 1 if it is certified in every round. None without a guard."""
+    it; H + 1 if it is certified in every round. Of several contracts [N, m]. None without a guard."""
     overridden: NDArray[np.bool_] | None = None
     """[N, H] whether a round's promise was an operator's, because of an override; None if nothing was overridden."""
+    bindings: NDArray[np.integer] | None = None
+    """[N, H] of several contracts which kept the action from being the proposal, by its place; -1 if none did."""
 
     def __len__(self) -> int:
         return len(self.costs)
@@ -63,7 +65,7 @@ class Run:
 
     @property
     def breached(self) -> NDArray[np.bool_] | None:
-        """[N] whether an assumption was breached; from then on the prior was played."""
+        """[N] whether an assumption was breached; from then on the prior was played. Of several contracts [N, m]."""
         return None if self.uncertified_from is None else self.uncertified_from <= self.costs.shape[1]
 
     @property
@@ -73,5 +75,5 @@ class Run:
 
     @property
     def total_costs(self) -> Floats:
-        """[N] total cost of each episode."""
+        """[N] total cost of each episode; of several costs [N, m]."""
         return np.asarray(np.sum(self.costs, axis=1, dtype=np.float64))

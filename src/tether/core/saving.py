@@ -100,7 +100,7 @@ def _restore(guard: Guard, given: dict[str, Any]) -> None:
         if guard.round > guard.horizon:
             raise ValueError(f"taken must be null after the last of {guard.horizon} rounds")
     guard._actions.shape = saved.shape(given["shape"], guard._actions.shape)
-    guard._decided = None if given["decided"] is None else guard._actions.usable(given["decided"])
+    guard._decided = None if given["decided"] is None else guard._actions.decided(given["decided"])
     if guard._taken is not None and (guard._decided is None or not guard._actions.inside(guard._decided)):
         raise ValueError(f"decided must be the action of the open round, got {given['decided']!r}")
     guard._overrides.restore(

@@ -295,9 +295,21 @@ def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
     return Learner(method, optimiser, recipe)
 
 
-def judge(contract: Contract, costs: Any, prior_costs: Any) -> tuple[Any, Any]:
-    """Share of the episodes that broke the promise, and the smallest margin, cost units; all costs are J_h, [H, N]."""
+def judge(contract: Any, costs: Any, prior_costs: Any) -> tuple[Any, Any]:
+    """Share of the episodes that broke the promise, and the smallest margin, cost units; all costs are J_h, [H, N].
+
+    Of several contracts, a tuple, the costs are [H, N, m] and any promise counts.
+    """
+    several = contract if isinstance(contract, tuple) else (contract,)
+    pairs = [each.reshape(*each.shape[:2], len(several)) for each in (costs, prior_costs)]
+    judged = [_judge(each, *(cost[..., i] for cost in pairs)) for i, each in enumerate(several)]
+    broken = jnp.any(jnp.stack([each for each, _ in judged]), axis=0)
+    return jnp.mean(broken), jnp.min(jnp.stack([least for _, least in judged]))
+
+
+def _judge(contract: Contract, costs: Any, prior_costs: Any) -> tuple[Any, Any]:
+    """[N] whether an episode broke the promise, and the smallest margin, cost units."""
     bounds = contract.bound(prior_costs, jnp.arange(1, contract.horizon + 1)[:, None])
     margins = margin(bounds, costs, jnp)
     broken = ~(margins >= -tie_share(costs.dtype) * bounds)  # as in `tether.audit`
-    return jnp.mean(jnp.any(broken, axis=0)), jnp.min(margins)
+    return jnp.any(broken, axis=0), jnp.min(margins)

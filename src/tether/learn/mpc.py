@@ -216,7 +216,8 @@ class _Problem:
             drawn, deviation, index = each
             observation, prior, action = self.act(state, drawn, deviation)
             opened = certificate.open(memory, observation, ops)
-            slack, taken = certificate.weigh(opened, prior, action, box, ops)
+            weighed = certificate.weigh(opened, prior, action, box, ops)
+            slack, taken = weighed.left, weighed.taken
             state, reward, cost = env.step(state, drawn, action)
             memory = certificate.update(memory, taken, Outcome(cost), ops)
             binds = (index < self.remaining) & jnp.isfinite(slack)

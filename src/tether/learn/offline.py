@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.certificates import Certificate
-from tether.core.contract import Contract
 from tether.core.run import Run
 from tether.data.episodes import Episodes
 from tether.learn.learner import Batch, Check, Learner, State, Task, episodes_of, judge, series_of
@@ -42,8 +41,8 @@ class Passes:
     compiled: _Compiled
     certificates: Certificate
     """Leaves [trained settings]."""
-    judged: Contract
-    """Contracts that each trained setting is judged by, leaves [trained settings, contracts]."""
+    judged: Any
+    """Contracts, or tuples of several, that each trained setting is judged by, leaves [trained settings, contracts]."""
     seeds: jax.Array
     shares: Shares
 
@@ -55,7 +54,7 @@ class Passes:
         if task.learner.method.bounds_cost:
             check = Check(*_series(env, validation, rollout(env, env.prior, validation, record="outcomes")))
         compiled = _Compiled(task.learner, env, *_series(env, task.data, task.prior), check)
-        shares = Shares(len(judged.lam), len(task.seeds))
+        shares = Shares(len(jax.tree.leaves(judged)[0]), len(task.seeds))
         return cls(compiled, task.certificates, judged, jnp.asarray(task.seeds), shares)
 
     def advance(self, state: State, done: int) -> tuple[State, History]:
@@ -71,8 +70,9 @@ class Passes:
 
 
 def _series(env: Env, episodes: Episodes, prior: Run) -> tuple[dict[str, jax.Array], jax.Array]:
-    """The drawn series and the prior's cumulative costs, [H, N], float32."""
-    return series_of(episodes, env.drawn_names), jnp.asarray(np.cumsum(prior.costs, axis=1).T, jnp.float32)
+    """The drawn series and the prior's cumulative costs, [H, N], float32; of several costs [H, N, m]."""
+    costs = np.swapaxes(np.cumsum(prior.costs, axis=1), 0, 1)
+    return series_of(episodes, env.drawn_names), jnp.asarray(costs, jnp.float32)
 
 
 class _Compiled(eqx.Module):
@@ -145,7 +145,6 @@ class _Compiled(eqx.Module):
             state.policies, state.own, batch, certificate
         )
         broken, margins = jax.vmap(judge, in_axes=(0, None, None))(judged, outcome.costs, prior_costs)
-        rewards, costs = (
-            jnp.broadcast_to(x, broken.shape) for x in (outcome.reward, jnp.mean(outcome.costs[-1]))
-        )
+        first = outcome.costs[-1].reshape(len(chosen), -1)[:, 0]
+        rewards, costs = (jnp.broadcast_to(x, broken.shape) for x in (outcome.reward, jnp.mean(first)))
         return self.learner.step(state, slope, outcome.feedback), (rewards, costs, broken, margins)

@@ -28,7 +28,7 @@ from tether.learn.methods import method_of
 from tether.learn.offline import History, Passes
 from tether.learn.online import Blocks, Exploration
 from tether.learn.policy import NetworkPolicy
-from tether.simulate.rollout import rollout
+from tether.simulate.rollout import check_costs, rollout
 from tether.simulate.trees import as_tree, register
 from tether.systems.base import Env
 
@@ -105,7 +105,9 @@ def train(
             them.
         env: The system.
         data: The training episodes.
-        certificate: The contract, the knowledge and the rule; its lam and b are replaced by those of the grid.
+        certificate: The contract, the knowledge and the rule; its lam and b are replaced by those of the grid. One for
+            several contracts is taken as it is: there is no grid, and lam, b and the costs that are reported are those
+            of the first, while a promise that is broken is one of any.
         mode: `offline` learns from the training episodes as they are, disturbances included. `online` plays
             `recipe.episodes` of them one after the other, through the guard if the method has one, and learns from what
             it sees on the way; `exploration` in the result tells what each episode gave.
@@ -136,7 +138,7 @@ def train(
     for episodes in (data, validation):
         env.check(episodes)
     recipe = replace(recipe, batch=min(recipe.batch, len(data)))
-    _check_request(method, data.horizon, certificate, mode, settings, seeds, recipe)
+    _check_request(method, env, data.horizon, certificate, mode, settings, seeds, recipe)
     loop, state, total = _prepare(method, env, data, validation, certificate, mode, settings, seeds, recipe)
     records: list[Any] = []
     identity = checkpoints.identity_of(
@@ -165,6 +167,7 @@ def train(
 
 def _check_request(
     method: Method,
+    env: Env,
     horizon: int,
     certificate: Certificate,
     mode: Mode,
@@ -178,6 +181,17 @@ def _check_request(
     if certificate.contract.horizon != horizon:
         raise ValueError(
             f"the certificate is for a horizon of {certificate.contract.horizon} rounds, the data has {horizon}"
+        )
+    check_costs(env, certificate)
+    if hasattr(certificate, "actions"):
+        raise ValueError(
+            "train follows gradients, which a finite set of actions has none of; see docs/switches.md"
+        )
+    own = [(certificate.contract.lam, certificate.contract.b)]
+    if len(env.cost_names) > 1 and (settings != own or mode == "online" or method.bounds_cost):
+        raise ValueError(
+            f"several contracts are trained for as they are, without a grid of lams and bs, offline, and not by "
+            f"crl, which bounds one cost; got {method.name!r}, mode {mode!r}, (lam, b) of {settings}"
         )
     if not seeds:
         raise ValueError("seeds must name at least one seed, got none")
@@ -246,15 +260,16 @@ def evaluate(training: Training, env: Env, episodes: Episodes, certificate: Cert
             if not training.method.plays_prior:
                 guard = each if training.method.guarded else None
                 run = rollout(env, training.policy(lam, b, seed), episodes, guard, record="outcomes")
-            verdict = audit(run, prior, each.contract)
+            verdict = audit(run, prior, getattr(each, "contracts", None) or each.contract)
+            costs = run.total_costs.reshape(len(run), -1)[:, 0]
             scores.append(
                 Score(
                     lam,
                     b,
                     seed,
                     float(run.returns.mean()),
-                    float(run.total_costs.mean()),
-                    float(run.total_costs.max()),
+                    float(costs.mean()),
+                    float(costs.max()),
                     verdict.violation_rate,
                     verdict.worst_margin,
                 )
@@ -277,7 +292,7 @@ def _prepare(
     prior = rollout(env, env.prior, data)
     once = method.trained_once(mode)
     certificates = [as_tree(_with(certificate, lam, b)) for lam, b in settings]
-    contracts = [each.contract for each in certificates]
+    contracts = [_promises(each) for each in certificates]
     guide = certificate if method.sees_memory else None
     policies = _fresh(env, prior, 1 if once else len(settings), seeds, recipe, guide)
     trained = _stack(certificates[:1] if once else certificates)
@@ -308,13 +323,22 @@ def _grid(
     return settings
 
 
+def _promises(certificate: Certificate) -> Any:
+    """The contract, or a tuple of several."""
+    several = getattr(certificate, "contracts", None)
+    return certificate.contract if several is None else tuple(several.values())
+
+
 def _with(certificate: Certificate, lam: float, b: float) -> Certificate:
+    if (lam, b) == (certificate.contract.lam, certificate.contract.b):
+        return certificate
     changed: Any = certificate  # a dataclass, as `Certificate` says
     return cast(Certificate, replace(changed, contract=replace(certificate.contract, lam=lam, b=b)))
 
 
 def _stack(trees: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.asarray(leaves, dtype=jnp.float32), *trees)
+    numbers = map(as_tree, trees)
+    return jax.tree.map(lambda *leaves: jnp.asarray(leaves, dtype=jnp.float32), *numbers)
 
 
 def _fresh(

@@ -49,7 +49,7 @@ def _free_in_gaps() -> Any:
 
     def free(episode: Episode, number: int, asked: Asked) -> Answer:
         answer = wait(episode, number, asked)
-        episode.guard.prior.action = asked.prior  # type: ignore[attr-defined]
+        episode.guard.prior.action = asked.prior
         action = episode.guard.reach(asked.observation, asked.proposal)[1]
         return answer._replace(action=action)
 

@@ -48,8 +48,8 @@ class Turn(NamedTuple):
     """What was played."""
     step: Step
     """What came of it; its cost is the plant's."""
-    cost: float
-    """What was charged: that of the plant, or what `charge` made of it."""
+    cost: Any
+    """What was charged: that of the plant, or what `charge` made of it; of several costs a tuple."""
 
 
 def eager(
@@ -58,7 +58,7 @@ def eager(
     policy: Callable[[Any], Any],
     guard: Online | None = None,
     *,
-    charge: Callable[[int, float], float] = lambda _round, cost: cost,
+    charge: Callable[[int, Any], Any] = lambda _round, cost: cost,
     reveal: bool = False,
 ) -> Iterator[Turn]:
     """Play one episode; each round is given as soon as it is closed.
@@ -98,7 +98,7 @@ def eager(
     if guard is not None:
         guard.reset()
     for played in play(env, episode, act):
-        cost = charge(played.round, float(played.step.cost))
+        cost = charge(played.round, _plain(played.step.cost))
         if guard is not None:
             hidden = {name: played.drawn[name] for name in env.hidden} if reveal else None
             guard.observe(cost, hidden)
@@ -106,6 +106,11 @@ def eager(
             played.round, played.state, played.drawn, last["observation"], last["proposal"], last["decision"],
             played.action, played.step, cost,
         )  # fmt: skip
+
+
+def _plain(cost: Any) -> Any:
+    """A float; of several costs a tuple of them."""
+    return tuple(np.asarray(cost).tolist()) if np.ndim(cost) else float(cost)
 
 
 class Many:

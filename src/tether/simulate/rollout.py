@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.core import validate
-from tether.core.certificate import Box, Certificate, Outcome
+from tether.core.certificate import Box, Certificate, Choice, Outcome
 from tether.core.ops import jax_ops
 from tether.core.projection import length
 from tether.core.run import Run
@@ -48,8 +48,8 @@ def rollout(
     Args:
         env: The system.
         policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. To a policy with a true
-            attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` is
-            called with a third argument, `reach(wish) -> (prior's action, safe action nearest to the wish)`.
+            attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` gets
+            a third argument `reach(wish) -> (prior's action, safe action nearest to the wish)`, `masked` the mask [n].
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
         certificate: The guard's certificate; None to play unguarded (actions are clipped to the box). What its
             `revealed_names` asks for is revealed after each round.
@@ -74,6 +74,7 @@ def rollout(
     """
     env.check(episodes)
     _check_player(policy, certificate, episodes.horizon)
+    check_costs(env, certificate)
     seed = validate.count("seed", seed, minimum=0)
     validate.choice("precision", precision, get_args(Precision))
     validate.choice("record", record, get_args(Record))
@@ -118,8 +119,24 @@ def _check_player(policy: Policy, certificate: Certificate | None, horizon: int)
             f"the certificate is for a horizon of {certificate.contract.horizon} rounds, "
             f"the episodes have {horizon}"
         )
-    if certificate is None and (getattr(policy, "uses_memory", False) or getattr(policy, "inside", False)):
+    asks = [name for name in ("uses_memory", "inside", "masked") if getattr(policy, name, False)]
+    if certificate is None and asks:
         raise ValueError("this policy reads the guard's memory; play it with a certificate")
+    if "masked" in asks and not hasattr(certificate, "mask"):
+        raise ValueError("this policy is masked; play it with tether.Switches, which has a mask")
+
+
+def check_costs(env: Env, certificate: Certificate | None) -> None:
+    """Refuse a certificate that does not have a contract for each cost."""
+    if certificate is None:
+        return
+    contracts = getattr(certificate, "contracts", None)
+    wanted, names = len(env.cost_names), ("cost",) if contracts is None else tuple(contracts)
+    if wanted != len(names) or (wanted > 1 and set(names) <= set(env.cost_names) and names != env.cost_names):
+        raise ValueError(
+            f"{type(env).__name__} has the costs {', '.join(env.cost_names)}, in this order; the certificate is for "
+            f"{', '.join(names)}"
+        )
 
 
 def _late(certificate: Any, delay: int, missing: float) -> Late | None:
@@ -205,7 +222,9 @@ def _round(
     def reach(wish: Any) -> tuple[Any, Any]:
         return prior, certificate.choose(opened, wish, prior, box, ops).action  # type: ignore[union-attr]
 
-    asks = (reach,) if getattr(policy, "inside", False) else ()
+    asks: tuple[Any, ...] = (reach,) if getattr(policy, "inside", False) else ()
+    if getattr(policy, "masked", False):
+        asks = (certificate.mask(opened, prior, ops),)  # type: ignore[union-attr]
     proposal = _shaped(env, policy(seen_by_policy, key, *asks), observation.dtype)
     if certificate is None:
         margin: Any = jnp.asarray(jnp.nan)
@@ -236,13 +255,20 @@ def _round(
         "next_states": state,
     }
     if certificate is not None:
-        seen["breached"] = state_of(memory).breached
+        seen |= _judged(state_of(memory), choice)
     return (state, memory), seen
 
 
 def _in_precision(end: Any, dtype: Any) -> Any:
     """Bounds of the actions; vectors in the plant's precision, since JAX must not meet an array of NumPy in two."""
     return jnp.asarray(end, dtype) if np.ndim(end) else end
+
+
+def _judged(held: Any, choice: Choice) -> dict[str, Any]:
+    """Whether anything is breached; of several contracts which, and which binds."""
+    if not hasattr(held, "void"):
+        return {"breached": held.breached}
+    return {"breached": jnp.stack(held.void), "bindings": jnp.asarray(choice.binding, dtype=int)}
 
 
 def _shaped(env: Env, action: Any, dtype: Any) -> Any:

@@ -39,9 +39,12 @@ _REGISTERED: set[type[Any]] = set()
 def as_tree(value: Value) -> Value:
     """`value` itself, its class and those of its numbers registered as PyTrees.
 
-    What is no dataclass is left as it is: a leaf, which a compiled program takes as fixed.
+    So are a tuple's entries. What is no dataclass is left as it is: a leaf, which a compiled program takes as fixed.
     """
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, tuple):
+        for each in value:
+            as_tree(each)
+    elif is_dataclass(value) and not isinstance(value, type):
         for name in _numbers(type(value)):
             as_tree(getattr(value, name))
         register(type(value))

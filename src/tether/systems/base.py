@@ -39,7 +39,7 @@ class Step(NamedTuple):
     reward: Any
     """Scalar."""
     cost: Any
-    """Scalar, at least the environment's `cost_floor`."""
+    """Scalar, at least the environment's `cost_floor`; of several costs [m], in the order of `cost_names`."""
 
 
 class Played(NamedTuple):
@@ -70,6 +70,9 @@ class Env(ABC):
     """Names of the series that an episode must have."""
     observation_names: ClassVar[tuple[str, ...]]
     """What the entries of the observation are."""
+    cost_names: ClassVar[tuple[str, ...]] = ("cost",)
+    """What a round's costs are called. Of several the first is what `cost_floor`, `sensitivity`, `structure` and
+    `contract` are about; the others have bounds and contracts of their own (`tether.Several`)."""
     action_shape: ClassVar[tuple[int, ...]] = ()
     """Shape of an action: () for a number, (n,) for a vector."""
     norm: ClassVar[Norm] = "l2"
