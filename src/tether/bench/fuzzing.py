@@ -7,7 +7,6 @@ shows is compared with what it showed before.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from tether.bench.loops import run
 from tether.core.decision import AssumptionBreach
 from tether.serve.app import Application
 from tether.serve.config import LimitsTable, load
@@ -332,4 +332,5 @@ def fuzz(requests: int, seed: int, report: Callable[[int], None] = lambda _: Non
     """
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", AssumptionBreach)
-        return asyncio.run(Fuzzer(Path(folder), seed).run(requests, report))
+        found: Fuzzed = run(Fuzzer(Path(folder), seed).run(requests, report))
+        return found

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tether.bench.loops import run
 from tether.bench.speed import Measurement, ratio
 from tether.serve.tokens import Role, new_token
 from tether.systems import registry
@@ -234,18 +235,8 @@ def burst(server: Server, plan: Plan, plants: int, decisions: int, name: str, pa
         await asyncio.gather(*(loop(plant, max(1, decisions // plants)) for plant in range(plants)))
 
     before, start = server.processor(), time.perf_counter()
-    _runner()(everybody())
+    run(everybody())
     return Load(np.array(pairs), time.perf_counter() - start, server.processor() - before)
-
-
-def _runner() -> Callable[[Any], Any]:
-    """uvloop's, where it is installed: the load must not be slower than what it measures."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return asyncio.run
-    run: Callable[[Any], Any] = uvloop.run
-    return run
 
 
 def bench_serve(
@@ -349,7 +340,7 @@ def bench_memory(
 
     with tempfile.TemporaryDirectory() as place, service(Path(place), 2, durability, "lipschitz") as server:
         before, start = server.processor(), time.perf_counter()
-        done = _runner()(many(server))
+        done = run(many(server))
         seconds, busy = time.perf_counter() - start, server.processor() - before
     early, late = held[: max(1, len(held) // 10)], held[len(held) // 10 :]
     what = f"memory of the service over {done:,} decisions"
