@@ -9,7 +9,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ import numpy as np
 from tether.certificates.checked import check
 from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
+from tether.certificates.online import Programs
 from tether.certificates.structured import Structured
 from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
@@ -43,8 +44,8 @@ class Compiled(Structured):
 
     def open(self, state: Any, observation: Observation, ops: Ops = NUMPY, epsilon: float = 0.0) -> Any:
         """See `Structured.open`; what no draw explains is a breach."""
-        if ops is NUMPY:
-            return self._online("open", state, _copied(observation), epsilon=epsilon)
+        if ops is NUMPY:  # computed with what is asked of it, in one program
+            return Waiting(state, _copied(observation), epsilon)
         opened = super().open(state, observation, ops, epsilon)
         contradicted = ops.logical_not(opened.gaps.possible)  # type: ignore[attr-defined]
         return opened._replace(breached=ops.logical_or(opened.breached, contradicted))
@@ -160,18 +161,28 @@ class Compiled(Structured):
         text = f"{played} {policies} {constants} {ranges} {band} {structure.precision} {list(model.backups)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @cached_property
+    def _programs(self) -> Programs:
+        return Programs()
+
     def _online(self, method: str, *given: Any, **options: Any) -> Any:
         """A step of the protocol, compiled, in float64, on NumPy values."""
-        with jax.enable_x64(True):
-            # Relative round-off is a plain number of the program, not one that it computes with.
-            off = tuple(getattr(each, "epsilon", None) for each in given)
-            given = tuple(
-                each if known is None else each._replace(epsilon=0.0)
-                for each, known in zip(given, off, strict=True)
-            )
-            arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=_kind(leaf)), given)
-            found = _compiled_step(self, method, (*options.items(), ("off", off)), arrays)
-            return jax.tree.map(_plain, found)
+        # Relative round-off is a plain number of the program, not one that it computes with.
+        off = tuple(getattr(each, "epsilon", None) for each in given)
+        given = tuple(
+            each if known is None else each._replace(epsilon=0.0)
+            for each, known in zip(given, off, strict=True)
+        )
+        step = partial(_step, self, method, off, options)
+        return self._programs.run(step, (method, off, *options.items()), given)
+
+
+class Waiting(NamedTuple):
+    """A round that is opened in the program that makes use of it."""
+
+    state: Any
+    observation: Any
+    epsilon: float
 
 
 def _rebuilt(name: str, like: Any, entries: Any) -> Any:
@@ -186,32 +197,33 @@ def _rebuilt(name: str, like: Any, entries: Any) -> Any:
     return found if found.ndim else float(found)
 
 
-def _kind(leaf: Any) -> Any:
-    return bool if np.asarray(leaf).dtype == bool else np.float64
-
-
 def _copied(observation: Any) -> Any:
     if isinstance(observation, list | tuple) and all(np.ndim(each) == 0 for each in observation):
         return np.array(observation, dtype=float)
     return jax.tree.map(lambda leaf: np.array(leaf, dtype=float), observation)
 
 
-def _plain(leaf: Any) -> Any:
-    array = np.asarray(leaf)
-    return array if array.ndim else array.item()
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _compiled_step(
-    certificate: Compiled, method: str, options: tuple[tuple[str, Any], ...], given: Any
+def _step(
+    certificate: Compiled,
+    method: str,
+    off: tuple[float | None, ...],
+    options: dict[str, Any],
+    *given: Any,
 ) -> Any:
+    """A step of the protocol, traced."""
     ops = jax_ops()
     if method == "start":
         return Structured.start(certificate, ops, *given)
     known = dict(options)
     given = tuple(
-        each if off is None else each._replace(epsilon=off)
-        for each, off in zip(given, known.pop("off"), strict=True)
+        each if known_off is None else each._replace(epsilon=known_off)
+        for each, known_off in zip(given, off, strict=True)
+    )
+    given = tuple(
+        certificate.open(each.state, each.observation, ops, each.epsilon)
+        if isinstance(each, Waiting)
+        else each
+        for each in given
     )
     if "norm" in known:
         *rest, low, high = given
