@@ -16,6 +16,7 @@ from adversary import HostileSystem, draw, hostile_policy
 from structures import hostile_draws
 from tether import Contract, Guard, LipschitzCertificate, Sensitivity, Structured, geometric, periodic
 from tether.assure.breeding import scripted
+from tether.certificates.structured import Taken
 from tether.certificates.surplus import Owed
 from tether.core.certificate import Outcome
 from tether.core.ops import FLOATS, NUMPY
@@ -240,3 +241,33 @@ def test_a_saved_account_without_an_end_is_checked(name, wrong):
     assert made.restore({**state, "surplus": -0.5, "overridden": True}, None)[0].surplus == -0.5
     with pytest.raises(ValueError, match=f"{name} must be"):
         made.restore({**state, name: wrong}, None)
+
+
+def test_a_structures_account_without_an_end_pays_for_each_round_and_for_each_late_cost():
+    made = Structured(Contract(0.5, 0.25, math.inf, 1.0), CARBON.structure)
+    start = made.start(FLOATS)
+    unit, taken = made._unit_round_off(1e-5), Taken(1.0, 9.0, (), 0.0, False, 1e-5)
+    huge = start._replace(account=-(2.0**60), clipped=2.0**60)
+    after = made._closed(huge, taken, 4096.0, start.gaps, 3.0, FLOATS)
+    assert (after.account + 2.0**60, after.clipped) == (4096.0 + 1024.0, 2.0**60 + 1024.0)
+    small = start._replace(rounds=2.0, account=-4.0, magnitude=100.0, clipped=0.5)
+    after = made._closed(small, taken, 1.5, start.gaps, 3.0, FLOATS)
+    assert after.account == pytest.approx(-4.0 + 1.5 - 0.25 + unit * (100.0 + 3.0 + 0.75 + 1.0), rel=1e-12)
+    assert after.magnitude == 0.75 + CARBON.structure.scale
+    assert made._closed(small, taken, 9.0, start.gaps, 3.0, FLOATS).clipped == pytest.approx(
+        0.5 + 9.0 - 4.25 + unit * 104.75, rel=1e-12
+    )
+    guard = Guard(made, CARBON.prior, low=0.0)
+    guard.act([4.0, 3.0, 0.0, 0.0], 0.0)
+    guard.observe(None)
+    (owed,) = guard._pending._owed.values()
+    finite = Structured(Contract(0.5, 0.25, 8, 1.0), CARBON.structure)
+    late = Outcome(1.5, epsilon=1e-6)
+    counted, settled = (
+        each.settle(small, owed._replace(clipped=0.5), late, FLOATS) for each in (finite, made)
+    )
+    reserve = made._unit_round_off(1e-6) * (2.5 * 1.5 + abs(owed.now))
+    assert settled.account - counted.account == pytest.approx(reserve, rel=1e-6)
+    for wrong in (owed._replace(clipped=-1.0), owed._replace(lam=-1.0), owed._replace(lam=math.nan)):
+        with pytest.raises(ValueError, match="clipped and lam must be"):
+            made.restored_owed([*wrong[:2], list(wrong.step), *wrong[3:]])
