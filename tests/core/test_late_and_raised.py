@@ -16,6 +16,8 @@ from adversary import HostileSystem, draw, hostile_policy
 from structures import hostile_draws
 from tether import Contract, Guard, LipschitzCertificate, Sensitivity, Structured, geometric, periodic
 from tether.assure.breeding import scripted
+from tether.certificates.structured import Taken
+from tether.certificates.surplus import Owed
 from tether.core.certificate import Outcome
 from tether.core.ops import FLOATS, NUMPY
 
@@ -184,3 +186,88 @@ def test_a_fleet_is_for_plants_that_nobody_overrides():
     saved["plants"][1]["state"]["overridden"] = True
     with pytest.raises(ValueError, match="under an override, got plant 1; use"):
         tether.Fleet.from_state_dict(saved, fleet.prior)
+
+
+@pytest.mark.parametrize("rule", ["paper", "released", "tight"])
+def test_a_late_cost_pays_for_its_own_round_off_without_an_end(rule):
+    made = LipschitzCertificate(Contract(2.0, 1.0, math.inf, 1.0), BOUNDS, rule, resolution=1e-6)
+    state = made.start(FLOATS)._replace(rounds=3.0, surplus=-(2.0**60), allowance=0.5, clipped=0.75)
+    owed = Owed(0.5, 2.0, 0.5)
+    for outcome, eps in ((Outcome(1.25, epsilon=1e-5), 1e-5), (Outcome(1.25), 1e-6)):
+        small = state._replace(surplus=4.0)
+        kept = made._unit_round_off(eps) * (4.0 * 1.25 + 0.5) + 16.0 * FLOATS.epsilon(0.0)
+        settled = made.settle(small, owed, outcome, FLOATS)
+        # 3 max(1, 1.25 - 0.5) - 1.25 = 1.75 was seen and 2 - 0.5 = 1.5 counted; 0.25 of that was given already.
+        assert settled.surplus == 4.0
+        more = made.settle(small, owed._replace(clipped=0.625), outcome, FLOATS).surplus - 4.0
+        assert more == pytest.approx(0.25 - 0.125 - kept, rel=1e-6)
+        assert settled.magnitude == small.magnitude
+        if rule != "tight":
+            assert settled.allowance == pytest.approx(3.0 + 4.0 - kept, rel=1e-12)
+            rich = made.settle(small._replace(allowance=9.0), owed, outcome, FLOATS)
+            assert rich.allowance == 9.0
+    large = made.settle(state, Owed(1e6, 2.0, 0.75), Outcome(1.25, epsilon=1e-5), FLOATS)
+    gained = 1e6 - 0.25 - made._unit_round_off(1e-5) * (5.0 + 1e6) - 1024.0
+    assert large.surplus + 2.0**60 == pytest.approx(gained, abs=512.0)
+
+
+def test_what_was_given_already_is_never_too_small():
+    made = LipschitzCertificate(Contract(0.5, 0.25, math.inf, 1.0), BOUNDS)
+    state = made.start(FLOATS)._replace(clipped=2.0**60)
+    assert made._settle(state, -1.25, 0.0, 0.0, 0.0, FLOATS)[2] == 2.0**60 + 1024.0
+    assert made._settle(state._replace(clipped=4.0), -1.25, 0.0, 0.0, 0.0, FLOATS)[2] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("rule", "shift"), [("paper", 0.0), ("released", 12.0), ("tight", 12.0)])
+def test_a_raised_contract_moves_the_account_by_the_b_of_the_past(rule, shift):
+    made = LipschitzCertificate(Contract(0.5, 1.0, 8, 2.0), BOUNDS, rule)
+    state = made.start(FLOATS)._replace(rounds=4.0, surplus=5.0, allowance=3.0, magnitude=50.0)
+    moved = made.rebased(state, Contract(1.0, 4.0, 8, 2.0))
+    assert moved.surplus == 5.0 - shift
+    assert moved.allowance == 3.0 + (0.0 if rule == "tight" else 4.0)
+    assert moved.magnitude == 50.0 + 12.0 + 5.0 * 4.0
+    endless = LipschitzCertificate(Contract(0.5, 1.0, math.inf, 2.0), BOUNDS, rule)
+    onward = endless.rebased(state, Contract(1.0, 4.0, math.inf, 2.0))
+    assert (onward.surplus, onward.magnitude) == (5.0, 50.0 + 4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("overridden", 1.0), ("clipped", -0.5), ("clipped", math.nan), ("surplus", -0.5)]
+)
+def test_a_saved_account_without_an_end_is_checked(name, wrong):
+    made = LipschitzCertificate(Contract(0.5, 1.0, math.inf, 1.0), BOUNDS)
+    state = made.start(FLOATS)._asdict()
+    assert made.restore(state, None)[0] == made.start(FLOATS)
+    assert made.restore({**state, "surplus": -0.5, "overridden": True}, None)[0].surplus == -0.5
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        made.restore({**state, name: wrong}, None)
+
+
+def test_a_structures_account_without_an_end_pays_for_each_round_and_for_each_late_cost():
+    made = Structured(Contract(0.5, 0.25, math.inf, 1.0), CARBON.structure)
+    start = made.start(FLOATS)
+    unit, taken = made._unit_round_off(1e-5), Taken(1.0, 9.0, (), 0.0, False, 1e-5)
+    huge = start._replace(account=-(2.0**60), clipped=2.0**60)
+    after = made._closed(huge, taken, 4096.0, start.gaps, 3.0, FLOATS)
+    assert (after.account + 2.0**60, after.clipped) == (4096.0 + 1024.0, 2.0**60 + 1024.0)
+    small = start._replace(rounds=2.0, account=-4.0, magnitude=100.0, clipped=0.5)
+    after = made._closed(small, taken, 1.5, start.gaps, 3.0, FLOATS)
+    assert after.account == pytest.approx(-4.0 + 1.5 - 0.25 + unit * (100.0 + 3.0 + 0.75 + 1.0), rel=1e-12)
+    assert after.magnitude == 0.75 + CARBON.structure.scale
+    assert made._closed(small, taken, 9.0, start.gaps, 3.0, FLOATS).clipped == pytest.approx(
+        0.5 + 9.0 - 4.25 + unit * 104.75, rel=1e-12
+    )
+    guard = Guard(made, CARBON.prior, low=0.0)
+    guard.act([4.0, 3.0, 0.0, 0.0], 0.0)
+    guard.observe(None)
+    (owed,) = guard._pending._owed.values()
+    finite = Structured(Contract(0.5, 0.25, 8, 1.0), CARBON.structure)
+    late = Outcome(1.5, epsilon=1e-6)
+    counted, settled = (
+        each.settle(small, owed._replace(clipped=0.5), late, FLOATS) for each in (finite, made)
+    )
+    reserve = made._unit_round_off(1e-6) * (2.5 * 1.5 + abs(owed.now))
+    assert settled.account - counted.account == pytest.approx(reserve, rel=1e-6)
+    for wrong in (owed._replace(clipped=-1.0), owed._replace(lam=-1.0), owed._replace(lam=math.nan)):
+        with pytest.raises(ValueError, match="clipped and lam must be"):
+            made.restored_owed([*wrong[:2], list(wrong.step), *wrong[3:]])
