@@ -13,14 +13,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tether.certificates import FiniteActions, LipschitzCertificate, Several, Structured, Switches
+from tether.certificates import FiniteActions as FiniteActions
+from tether.certificates import LipschitzCertificate, Structured
+from tether.certificates import Several as Several
+from tether.certificates import Switches as Switches
 from tether.core.audit import audit
 from tether.core.contract import Contract
 from tether.core.extras import missing
-from tether.core.fleet import Fleet
+from tether.core.fleet import Fleet as Fleet
 from tether.core.guard import Guard
-from tether.core.noise import cut_noise
-from tether.core.schedule import periodic
+from tether.core.noise import cut_noise as cut_noise
+from tether.core.schedule import periodic as periodic
 from tether.core.sensitivity import Sensitivity, geometric, table
 
 if TYPE_CHECKING:
@@ -64,28 +67,22 @@ if TYPE_CHECKING:
     from tether.learn.train import evaluate as evaluate
     from tether.learn.train import regrets as regrets
     from tether.learn.train import train
-    from tether.serve.client import AsyncClient, Client
+    from tether.serve.client import AsyncClient as AsyncClient
+    from tether.serve.client import Client as Client
     from tether.simulate.batched import BatchedPolicy as BatchedPolicy
     from tether.simulate.rollout import rollout
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient",
-    "Client",
     "Contract",
-    "FiniteActions",
-    "Fleet",
     "Guard",
     "LipschitzCertificate",
     "Model",
     "Sensitivity",
-    "Several",
     "Structured",
-    "Switches",
     "audit",
     "compile",
-    "cut_noise",
     "data",
     "envs",
     "estimate",
@@ -93,7 +90,6 @@ __all__ = [
     "gym",
     "load_policy",
     "pace",
-    "periodic",
     "rollout",
     "systems",
     "table",

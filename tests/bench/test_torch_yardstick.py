@@ -9,6 +9,7 @@ import pytest
 
 import tether
 from tether.bench.torch_yardstick import guarded_rollout, torch_updates
+from tether.core.ops import NUMPY
 
 SERIES = ("demand", "renewables", "efficiency_noise", "drop_rate")
 LAM, B = 2.0, 2.0
@@ -50,10 +51,10 @@ def differences(episodes, rule):
     inputs = torch.stack(seen, dim=1)
     sensitivity = env.sensitivity
     later = np.arange(episodes.horizon)[::-1]
-    total = sensitivity.immediate + sensitivity.carried * sensitivity.perturbation.sum_over(later, np)
+    total = sensitivity.immediate + sensitivity.carried * sensitivity.perturbation.sum_over(later, NUMPY)
     memory = np.zeros_like(ours.deviations)
     for h in range(1, episodes.horizon):
-        memory[:, h] = sensitivity.perturbation.remember(memory[:, h - 1], ours.deviations[:, h - 1], np)
+        memory[:, h] = sensitivity.perturbation.remember(memory[:, h - 1], ours.deviations[:, h - 1], NUMPY)
     pairs = {
         "actions": (ours.actions, actions),
         "rewards": (ours.rewards, rewards),

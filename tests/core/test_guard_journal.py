@@ -83,7 +83,7 @@ def test_a_record_is_this():
     found = Journal("j", disk=disk).recovered
     assert found.snapshot.startswith('{"version":1,"guard":{"version":')
     name, _, reply, said, content = text.loads(found.records[0])
-    expected = [*decision[:3], *decision[4:8], "too far", "prior"]
+    expected = [*decision[:3], *decision[4:8], "too far", "prior", None]
     assert (name, reply, said, content) == ("act", expected, [2.0], [[[18.0], 9.0], {}])
 
 

@@ -113,6 +113,10 @@ class Compiled(Structured):
             return found
         return super().weigh(opened, prior, action, box, ops, backup, part)
 
+    def resolved(self, opened: Any, ops: Ops = NUMPY) -> Any:
+        """A round that was opened, with its numbers, to look at them."""
+        return self._online("resolved", opened) if ops is NUMPY else opened
+
     def features(self, opened: Any, ops: Ops = NUMPY) -> tuple[Number, ...]:
         """See `Structured.features`."""
         if ops is NUMPY:

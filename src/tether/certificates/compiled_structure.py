@@ -22,9 +22,10 @@ F. Contexts to come are anything in their range, or in the forecast band of thei
 *Later rounds with another backup* beta: enclosures of the joint function of (x, x+, z, w) with beta on the own side.
 
 *The rest.* After K rounds: if the slopes of F over the whole range of states shrink gaps in some weighted maximum norm,
-|J_F| v <= rho v with rho < 1, and F maps that range into itself, then the gaps of all rounds to come add up to at most
-rho / (1 - rho) times the last one. With another backup: if the last box X of own states is mapped into itself, its
-excess in any state of the prior bounds that of every later round. Where neither holds, the list runs to the horizon.
+|J_F| v <= rho v with rho < 1, and F maps that range into itself, then the j-th gap to come is at most rho^j times the
+last one, and y <= l |e| - lam eps with the largest slopes l of C. With another backup: if the last box X of own states
+is mapped into itself, its excess in any state of the prior bounds that of every later round. Where neither holds, the
+list runs to the horizon.
 
 *After the round* the cells of w that cannot have given the cost and the next state that were seen are left out, and in
 the others w is narrowed by solving these equations for it, entry by entry (an interval Gauss-Seidel step on the
@@ -86,6 +87,9 @@ from tether.certificates.survey import (
 from tether.core import validate
 from tether.core.certificate import Action, Observation
 from tether.core.ops import Flag, Number, Ops
+
+LISTED = 32
+"""Rounds of a tail that count one by one, with what lam and b earn in each; the others count together."""
 
 
 @dataclass(frozen=True)
@@ -374,15 +378,27 @@ class CompiledStructure(Structure):
             later = [excesses[i] for i in range(count)]
         left = jnp.maximum(self.horizon - 1.0 - rounds - count, 0.0)
         if contraction is not None:
-            weights = jnp.asarray(contraction.weights, dtype)
-            size = jnp.max(jnp.maximum(abs(boxes.gap.low), abs(boxes.gap.high)) / weights)
-            each = float(np.dot(contraction.weights, contraction.costs)) / (1.0 - contraction.rate)
-            rest = self._if_inside(boxes, 1.000001 * each * size)
+            tail, rest = self._tail(contraction, boxes, count, lam, floor)
+            later = [*later, *tail]
         elif tailed:
             rest = left * self._steady(turn, boxes, lam, floor)
         else:
             return later, jnp.zeros_like(first.excess)
         return later, jnp.where(left > 0.0, rest, 0.0)
+
+    def _tail(
+        self, contraction: Contraction, boxes: Boxes, count: int, lam: Number, floor: Number
+    ) -> tuple[list[Array], Array]:
+        """(Y_{K+1}, Y_{K+2}, ... as the gap shrinks, what all rounds after these add at most); K is `count`."""
+        weights = jnp.asarray(contraction.weights, boxes.gap.low.dtype)
+        size = jnp.max(jnp.maximum(abs(boxes.gap.low), abs(boxes.gap.high)) / weights)
+        most = self._if_inside(boxes, 1.000001 * float(np.dot(contraction.weights, contraction.costs)) * size)
+        listed = max(0, min(self.horizon - 1 - count, LISTED))
+        rounds = [contraction.rate**j * most - lam * floor for j in range(listed)]
+        beyond = (
+            contraction.rate**listed / (1.0 - contraction.rate) if self.horizon - 1 > count + listed else 0.0
+        )
+        return rounds, jnp.where(beyond > 0.0, beyond * most, 0.0)
 
     def _steady(self, turn: Any, boxes: Boxes, lam: Number, floor: Number) -> Array:
         """The largest excess of any later round, at least 0; infinite if the own states do not stay in a box."""

@@ -244,8 +244,9 @@ class _Look:
         opened = self.certificate.open(state, self.observation, self.certificate.online_ops, self.epsilon)
         with quietly(self.certificate.online_ops):
             above, below = (float(each) for each in self.certificate.features(opened)[1:3])
-        model = getattr(self.certificate.system, "model", None)
-        parts = {} if model is None else reached(model, opened, action)
+        compiled: Any = self.certificate
+        model = getattr(compiled.system, "model", None)
+        parts = {} if model is None else reached(model, compiled.resolved(opened), action)
         gains = self._gains(state, action, share) if what_if and share < 1.0 else []
         return Explanation(
             round=int(state.rounds) + 1,

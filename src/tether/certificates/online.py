@@ -1,7 +1,7 @@
 """Compiled programs for the online guard: one vector of numbers in, one out.
 
-A guard is asked for single rounds, where handing over dozens of small arrays costs more than computing with them. So what
-a program is given is laid out as one vector of float64, and so is what it gives.
+A guard is asked for single rounds, where handing over dozens of small arrays costs more than computing with them. So
+what a program is given is laid out as one vector of float64, and so is what it gives.
 """
 
 from __future__ import annotations

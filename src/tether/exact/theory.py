@@ -55,6 +55,7 @@ import numpy as np
 
 from tether.certificates import LipschitzCertificate
 from tether.core import validate
+from tether.core.ops import jax_ops
 from tether.exact import optimistic, planning
 from tether.exact.grid import (
     Problem,
@@ -269,7 +270,7 @@ def _project_optimal(problem: Problem, certificate: Any, values: Any, theta: Any
         proposal = grid[jnp.argmax(jax.vmap(quality)(grid))]
         bounds, rest = certificate.bounds, certificate.contract.horizon - guard.rounds
         gain = guard.surplus - bounds.carried * bounds.perturbation.carried_deviation_over(
-            guard.memory, rest, jnp
+            guard.memory, rest, jax_ops()
         )
         action, _, guard = guarded_decision(system, certificate, at, state, guard, proposal)
         reward = jnp.asarray(system.reward(at, state, action), dtype=float)

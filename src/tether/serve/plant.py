@@ -55,11 +55,11 @@ class ServedGuard(Guard):
                 with quietly(ops):
                     opened = certificate.open(self._state, observation, self._ops, self._epsilon)
                     backup = certificate.backup_action(opened, prior, self._box, ops)
-                    _, taken = certificate.weigh(opened, prior, backup, self._box, ops)
+                    taken = certificate.weigh(opened, prior, backup, self._box, ops).taken
                 played = self._actions.near(self._actions.usable(applied), backup, self._epsilon)
             except Exception:  # then nothing is known of the backup
                 return False
-            if not played or self._state.breached or taken.breached:
+            if not played or self._state.breached or getattr(taken, "breached", False):
                 return False
             self._taken, self._decided = convert.plain_tuple(taken), self._actions.usable(backup)
             self._watch.plays(observation, backup)

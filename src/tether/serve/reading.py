@@ -153,6 +153,7 @@ COLUMNS: dict[str, str] = {
     "radius": "float",
     "margin": "float",
     "backup": "text",
+    "binding": "text",
     "account": "int",
     "breach": "text",
     "who": "text",
@@ -200,7 +201,7 @@ def _guard_row(payload: str) -> dict[str, Any]:
                 "intervened",
                 "reason",
             )
-            row |= dict(zip((*names, "backup"), reply, strict=True))
+            row |= dict(zip((*names, "backup", "binding"), reply, strict=True))
     elif kind == "observe":
         sent = dict(zip(("cost", "revealed"), given, strict=False)) | named
         row |= {name: sent.get(name) for name in ("cost", "applied", "reward")} | {
