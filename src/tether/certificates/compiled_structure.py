@@ -72,6 +72,7 @@ from tether.certificates.cells import (
 from tether.certificates.flat import Flat
 from tether.certificates.intervals import Array, Interval, add, hull, meet, radius_of, subtract, unrounded
 from tether.certificates.model import Model
+from tether.certificates.precision import Precision as Precision
 from tether.certificates.programs import LOWER, UPPER, Program, enclose, places_of
 from tether.certificates.structure import Bounds, Round, Structure
 from tether.certificates.survey import (
@@ -84,30 +85,11 @@ from tether.certificates.survey import (
     survey_of,
     widened,
 )
-from tether.core import validate
 from tether.core.certificate import Action, Observation
 from tether.core.ops import Flag, Number, Ops
 
 LISTED = 32
 """Rounds of a tail that count one by one, with what lam and b earn in each; the others count together."""
-
-
-@dataclass(frozen=True)
-class Precision:
-    """How finely the compiler looks; more costs time and gives freedom, never soundness."""
-
-    cells: int = 4
-    """Pieces into which the range of draws is cut in the round at hand, about."""
-    later_cells: int = 1
-    """The same in later rounds."""
-    rounds: int | None = None
-    """K, later rounds that are looked at one by one, if a tail is known; None for what the compiler finds worth it."""
-
-    def __post_init__(self) -> None:
-        for name in ("cells", "later_cells"):
-            validate.count(name, getattr(self, name))
-        if self.rounds is not None:
-            validate.count("rounds", self.rounds, minimum=0)
 
 
 @dataclass(frozen=True, eq=False)
