@@ -102,7 +102,7 @@ class CompiledStructure(Structure):
 
     model: Model
     horizon: int
-    precision: Precision = Precision()
+    precision: Precision
 
     @property
     def flat(self) -> Flat:
