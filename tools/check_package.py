@@ -3,7 +3,8 @@
 The sdist is built from the source tree, the wheel from the sdist alone. Then, in virtual environments of their own:
 
 - core: nothing but NumPy comes along; `import tether` and the README's guard loop run; size and time are printed;
-- [cli], which is what `make reproduce` needs beside [limit]: `tether --help` and a small training run;
+- [cli], which is what `make reproduce` needs beside [limit]: `tether --help`, the README's guard from a model and a
+  small training run;
 - [all]: every name of `tether` loads; then the packages in `examples/`, if any: each is installed beside it, and the
   systems that it names are trained on.
 """
@@ -91,12 +92,12 @@ def build(place: Path) -> Path:
     return wheel
 
 
-def guard_loop() -> str:
-    """The first example of the README."""
-    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    if found is None or "guard.act" not in found[1]:
-        sys.exit("package: the first Python block of the README is not the guard loop")
-    return found[1]
+def examples() -> tuple[str, str]:
+    """The README's guard from a model, and its guard loop that needs NumPy only."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    if len(blocks) < 2 or "tether.Model" not in blocks[0] or "guard.act" not in blocks[1]:
+        sys.exit("package: the README must begin with a guard from a model and go on with the guard loop")
+    return blocks[0], blocks[1]
 
 
 def check_core(wheel: Path, place: Path) -> None:
@@ -106,7 +107,7 @@ def check_core(wheel: Path, place: Path) -> None:
     if core.packages() != NUMPY_ONLY:
         sys.exit(f"package: the core brings {sorted(core.packages())}, expected {sorted(NUMPY_ONLY)}")
     begin = time.perf_counter()
-    core.run("python", "-c", guard_loop())
+    core.run("python", "-c", examples()[1])
     ran = time.perf_counter() - begin
     say(
         f"core installed in {seconds:.1f} s, {core.megabytes():.0f} MB ({', '.join(sorted(NUMPY_ONLY))}); "
@@ -128,6 +129,7 @@ def check_all(wheel: Path, place: Path) -> None:
     say(f"[cli] installed in {seconds:.1f} s, {everything.megabytes():.0f} MB")
     everything.run("tether", "--help")
     everything.run("tether", "reproduce", "--help")
+    everything.run("python", "-c", examples()[0])
     train(everything, "carbon")
     seconds = everything.install("--no-compile", f"{wheel}[all]")
     say(f"[all] beside it in {seconds:.1f} s, {everything.megabytes():.0f} MB")
