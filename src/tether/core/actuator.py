@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,17 +58,17 @@ class Actuator:
         """T + w, a float or [n]: what a certificate has to allow for."""
         return self.tolerance + self.rounding
 
-    @property
+    @cached_property
     def inexact(self) -> bool:
         """Whether anything is declared."""
         return bool(np.any(self.off > 0.0))
 
-    @property
+    @cached_property
     def rounds(self) -> bool:
         """Whether some actions cannot be played."""
         return self._levels is not None or bool(np.any(self._quantum > 0.0))
 
-    @property
+    @cached_property
     def exact(self) -> bool:
         """Whether it plays just what is decided, after some actions had to be rounded."""
         return self.rounds and not np.any(self.tolerance > 0.0)
