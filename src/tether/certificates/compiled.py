@@ -15,10 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.boundary import with_slope
+from tether.certificates.cells import rounded
 from tether.certificates.checked import check
 from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
 from tether.certificates.online import Programs
+from tether.certificates.structure import Round
 from tether.certificates.structured import Structured
 from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
@@ -56,6 +59,29 @@ class Compiled(Structured):
             found: Choice = self._online("choose", opened, proposal, prior, *box[:2], norm=box.norm)
             return found
         return super().choose(opened, proposal, prior, box, ops)
+
+    def _share(
+        self, opened: Any, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
+    ) -> Number:
+        """See `Structured._share`; a learner's derivative comes from differences."""
+        fixed = ops.fixed((opened, now, start, wish))
+        searched = fixed[0]._replace(epsilon=opened.epsilon)  # a plain number
+        found = super()._share(searched, *fixed[1:], plans, ops)
+        structure: Any = self.system
+        box = [structure.model.box(name) for name in ("state", "action")]
+
+        def excess(point: tuple[Any, Any], given: Any) -> Any:
+            traced, now = given
+            seen = point[0], now.seen[1]
+            return self._least(traced, opened.epsilon, now._replace(seen=seen), point[1], plans, ops)
+
+        ways = opened.seen[0], start, wish
+        return with_slope(found, excess, ways, opened.slack, (opened, now), box)
+
+    def _ends(self, action: Action) -> tuple[Any, Any]:
+        """See `Ways._ends`; in the type of the action, as a compiler may keep what it was first given."""
+        dtype = jnp.asarray(action).dtype
+        return rounded(self.system.low, dtype, 1.0), rounded(self.system.high, dtype, -1.0)
 
     def backup_action(self, opened: Any, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """See `Structured.backup_action`."""
