@@ -93,9 +93,10 @@ def with_slope(
 def _steps(x: Array, away: Array, ranges: Sequence[tuple[Any, Any]]) -> tuple[Array, Array]:
     """([n] steps of the state towards the middle of its range, [m] of an action towards the start)."""
     (low, high), (least, most) = (tuple(jnp.asarray(end, x.dtype) for end in each) for each in ranges)
-    width = most - least
-    size = STEP * jnp.clip(abs(away), SHORTEST * width, width)
-    return (
-        jnp.where(x < 0.5 * low + 0.5 * high, STEP, -STEP) * (high - low),
-        jnp.where(away < 0.0, size, -size),
+    state, action = (
+        jnp.where(jnp.isfinite(to - start), to - start, 1.0 + abs(at))
+        for start, to, at in ((low, high, x), (least, most, away))
     )
+    down = jnp.where(jnp.isfinite(low + high), x > 0.5 * low + 0.5 * high, x > 0.0)
+    size = STEP * jnp.maximum(abs(away), SHORTEST * action)
+    return jnp.where(down, -STEP, STEP) * state, jnp.where(away < 0.0, size, -size)
