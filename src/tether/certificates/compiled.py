@@ -9,7 +9,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +26,17 @@ from tether.certificates.structured import Structured
 from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
 from tether.core.contract import Contract
-from tether.core.ops import NUMPY, Number, Ops, jax_ops
+from tether.core.jax_ops import online_jax_ops
+from tether.core.ops import NUMPY, Number, Ops
 from tether.core.program_cache import keep_programs
 
 
 @dataclass(frozen=True)
 class Compiled(Structured):
     """A certificate compiled from a model; `compile` makes it."""
+
+    lanes: ClassVar[int] = 512
+    """Episodes that a rollout plays at once in a core."""
 
     @property
     def online_ops(self) -> Ops:
@@ -241,7 +245,7 @@ def _step(
     *given: Any,
 ) -> Any:
     """A step of the protocol, traced."""
-    ops = jax_ops()
+    ops = online_jax_ops()
     if method == "start":
         return Structured.start(certificate, ops, *given)
     known = dict(options)

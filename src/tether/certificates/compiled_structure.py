@@ -99,7 +99,7 @@ class CompiledStructure(Structure):
 
     kind: ClassVar[str] = "compiled"
     scalar: ClassVar[bool] = False
-    turns: ClassVar[int] = 8
+    turns: ClassVar[int] = 6
 
     model: Model
     horizon: int
