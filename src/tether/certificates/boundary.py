@@ -1,9 +1,9 @@
 """What a learner is told of bounds that interval analysis found: how the edge of the safe set moves.
 
-Backward through interval analysis a gradient would have to keep every intermediate value of every round, and the program
-would compile for minutes. Little of it is of use: the prior's plant does not depend on what is played. What does is the
-share t of the way to the proposal, where the excess e(x, a) of the own state x and the action a = start + t (wish - start)
-is the slack s. So
+Backward through interval analysis a gradient would have to keep every intermediate value of every round, and the
+program would compile for minutes. Little of it is of use: the prior's plant does not depend on what is played. What
+does is the share t of the way to the proposal, where the excess e(x, a) of the own state x and of the action
+a = start + t (wish - start) is the slack s. So
 
     dt = -(e_x dx + e_a ((1 - t) dstart + t dwish) - ds) / (e_a (wish - start)),
 
@@ -35,11 +35,8 @@ def apart_from_gradients(function: Callable[..., Any], *inputs: Any) -> Any:
 
     def called(arrays: list[Array]) -> Any:
         given = iter(arrays)
-        return function(
-            *shape.unflatten(
-                [next(given) if each else leaf for leaf, each in zip(leaves, traced, strict=True)]
-            )
-        )
+        whole = [next(given) if each else leaf for leaf, each in zip(leaves, traced, strict=True)]
+        return function(*jax.tree.unflatten(shape, whole))
 
     arrays = [leaf for leaf, each in zip(leaves, traced, strict=True) if each]
     return jax.jit(called)(jax.lax.stop_gradient(arrays))

@@ -80,7 +80,8 @@ class Compiled(Structured):
             return self._least(traced, opened.epsilon, now._replace(seen=seen), point[1], plans, ops)
 
         ways = opened.seen[0], start, wish
-        return with_slope(found, excess, ways, opened.slack, (opened, now), box)
+        share: Number = with_slope(found, excess, ways, opened.slack, (opened, now), box)
+        return share
 
     def _ends(self, action: Action) -> tuple[Any, Any]:
         """See `Ways._ends`; in the type of the action, as a compiler may keep what it was first given."""

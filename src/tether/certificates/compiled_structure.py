@@ -46,6 +46,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.boundary import apart_from_gradients
 from tether.certificates.cells import (
     Apart,
     Boxes,
@@ -69,7 +70,6 @@ from tether.certificates.cells import (
     spread,
     within,
 )
-from tether.certificates.boundary import apart_from_gradients
 from tether.certificates.flat import Flat
 from tether.certificates.intervals import Array, Interval, add, hull, meet, radius_of, subtract, unrounded
 from tether.certificates.model import Model

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def in_parts(play: Callable[[Any, Any], dict[str, Any]], given: tuple[Any, Any], lanes: int) -> dict[str, Any]:
+def in_parts(
+    play: Callable[[Any, Any], dict[str, Any]], given: tuple[Any, Any], lanes: int
+) -> dict[str, Any]:
     """play(drawn, keys) with `lanes` episodes at a time, as many at once as there are cores; as if in one run.
 
     A long program with many intermediate values is fastest on so few episodes that these stay in a core's cache, and
@@ -32,9 +34,9 @@ def in_parts(play: Callable[[Any, Any], dict[str, Any]], given: tuple[Any, Any],
         places = np.minimum(np.arange(start, start + lanes), count - 1)
         with jax.enable_x64(bool(wide)):
             found = play(jax.tree.map(lambda each: each[:, places], drawn), keys[places])
-            return jax.block_until_ready(found)
+            return {name: np.asarray(values) for name, values in found.items()}  # when it is computed
 
     first = part(0)  # compiles
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [first, *pool.map(part, starts[1:])]
-    return {name: jnp.concatenate([each[name] for each in found], axis=1)[:, :count] for name in first}
+    return {name: np.concatenate([each[name] for each in found], axis=1)[:, :count] for name in first}
