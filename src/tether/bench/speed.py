@@ -55,11 +55,11 @@ class Measurement:
 def table(title: str, measurements: list[Measurement]) -> Table:
     """Measurements for people."""
     grid = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    grid.add_column("measured")  # words may wrap where the terminal is narrow, numbers are never cut
+    grid.add_column("measured")
     for name in ("median", "lowest", "highest"):
-        grid.add_column(name, justify="right", no_wrap=True)
+        grid.add_column(name, justify="right")
     for name in ("unit", "target"):
-        grid.add_column(name, no_wrap=True)
+        grid.add_column(name)
     for each in measurements:
         verdict = {None: "", True: " [green]met", False: " [red]missed"}[each.met]
         numbers = (_text(number) for number in (each.value, each.lowest, each.highest))
