@@ -13,11 +13,12 @@ import pytest
 _CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # a program without the lines that it comes from
 # Most of the suite's time is compilation. Fewer passes take half of it away and change no formula. A flag that another
 # jaxlib does not know would end the process, so they are for the pinned one only.
 _PINNED = (Path(__file__).resolve().parents[1] / "constraints.txt").read_text().splitlines()
 if f"jaxlib=={metadata.version('jaxlib')}" in _PINNED:
-    _FLAGS = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+    _FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
