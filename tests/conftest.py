@@ -13,6 +13,7 @@ import pytest
 _CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs without the lines they come from
 # Most of the suite's time is compilation. Fewer passes take half of it away and change no formula. A flag that another
 # jaxlib does not know would end the process, so they are for the pinned one only.
 _PINNED = (Path(__file__).resolve().parents[1] / "constraints.txt").read_text().splitlines()

@@ -77,10 +77,11 @@ def test_float32_keeps_the_promise_too(rule):
     episodes = draw(env, 20_000, np.random.default_rng(1))
     prior = tether.rollout(env, env.prior, episodes, precision="float32")
     assert prior.costs.dtype == np.float32
+    unguarded = play(env, episodes, precision="float32")
     for lam, b in CONTRACTS:
         contract = env.contract(lam, b, len(env.gains))
         run = play(env, episodes, certificate_of(env, lam, b, rule), precision="float32")
-        assert tether.audit(play(env, episodes, precision="float32"), prior, contract).violation_rate > 0.5
+        assert tether.audit(unguarded, prior, contract).violation_rate > 0.5
         assert tether.audit(run, prior, contract).holds
 
 
@@ -117,7 +118,9 @@ def test_five_percent_of_slack_given_away_breaks_the_promise(rule, loosened, mon
         monkeypatch.setattr(
             lipschitz, "accepted_cost", lambda contract, cost, epsilon, ops: (ops.isfinite(cost), cost)
         )
-    run = tether.rollout(env, hostile_policy(env), episodes, certificate)
+    # What is patched must be compiled; another constant is a number of the program that there is.
+    policy = policy_of(env) if loosened in ("immediate", "carried") else hostile_policy(env)
+    run = tether.rollout(env, policy, episodes, certificate)
     verdict = tether.audit(run, prior, contract)
     assert verdict.violation_rate > 0.05
     assert verdict.worst_margin < -0.01
@@ -130,12 +133,13 @@ def test_gradient_ascent_on_the_violation_finds_none(rule, name):
     horizon = len(env.gains)
     contract = env.contract(0.5, 1.0, horizon)
     certificate = tether.LipschitzCertificate(contract, env.sensitivity, rule)
-    drawn = draw(env, 500, np.random.default_rng(3), policies=("random", "worst corner"))
+    drawn = draw(env, 100, np.random.default_rng(3), policies=("random", "worst corner"))
     prior = tether.rollout(env, env.prior, drawn, record="outcomes")
     with jax.enable_x64(True):
         bounds = jnp.asarray(tether.audit(prior, prior, contract).bounds)
         fixed = {name: jnp.asarray(np.swapaxes(drawn[name], 0, 1)) for name in env.series if name != "script"}
-        climb = jax.jit(jax.value_and_grad(lambda script: _excess(env, certificate, fixed, script, bounds)))
+        excess = jax.value_and_grad(lambda script: _excess(env, certificate, fixed, script, bounds))
+        climb = jax.jit(excess, compiler_options={"xla_backend_optimization_level": 0})
         script = jnp.asarray(np.swapaxes(drawn["script"], 0, 1))
         start = climb(script)[0]
         for step in range(25):
@@ -170,7 +174,7 @@ def _excess(env, certificate, fixed, script, bounds):
 def test_the_carbon_system_keeps_the_promise_at_the_corners_of_its_noise(rule):
     env = tether.envs.Carbon()
     rng = np.random.default_rng(4)
-    shape = (20_000, 24)
+    shape = (8_000, 24)
     corners = {
         "demand": rng.choice([0.0, 3.0, 6.0], size=shape),
         "renewables": rng.choice([0.0, 3.0, 9.0], size=shape),

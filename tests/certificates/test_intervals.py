@@ -73,6 +73,8 @@ SEVERAL = {
     ),
     "scan": lambda u: jax.lax.scan(lambda c, v: (0.5 * c + v, c * v), u[0], u)[1],
 }
+QUICKLY = {"xla_backend_optimization_level": 0}
+"""Compiling takes all of the time."""
 WIDTHS = (0.0, 1e-3, 0.3, 2.0)
 
 
@@ -84,11 +86,6 @@ def drawn_boxes(start, dimensions, count=24):
     return low, low + rng.choice(WIDTHS, (count, dimensions))
 
 
-def dense_rows(program, found):
-    """Slopes [B, d, m] for every input."""
-    return jax.jit(jax.vmap(lambda each: dense(each, program.sizes)))(found)
-
-
 def require_held(function, low, high, dtype, tolerance=0.0):
     """Over every box ranges hold all samples, and f(u) - f(v) is in slopes (u - v)."""
     low, high = (np.asarray(each, dtype) for each in (low, high))
@@ -98,11 +95,15 @@ def require_held(function, low, high, dtype, tolerance=0.0):
     with jax.enable_x64(True):
         program = Program(function, low.shape[1], dtype)
         boxes = Interval(jnp.asarray(low), jnp.asarray(high))
-        best, found = jax.jit(jax.vmap(lambda box: enclose(program, box)))(boxes)
-        slope = dense_rows(program, found)
-        values = np.asarray(
-            jax.jit(jax.vmap(jax.vmap(function)))(jnp.asarray(points))
-        )  # [B, n, m] in float64
+
+        def looked_at(box, samples):
+            best, found = enclose(program, box)
+            # Slopes [d, m] for every input, and samples [n, m] in float64.
+            return best, found, dense(found, program.sizes), jax.vmap(function)(samples)
+
+        compiled = jax.jit(jax.vmap(looked_at), compiler_options=QUICKLY)
+        best, found, slope, values = compiled(boxes, jnp.asarray(points))
+        values = np.asarray(values)
     for bound in (best, found.range):
         ends = [np.asarray(end, float)[:, None] for end in bound]
         slack = tolerance * (1.0 + abs(values))

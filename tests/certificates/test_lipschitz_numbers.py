@@ -34,10 +34,10 @@ def test_the_unit_of_round_off_is_the_sums_own_or_that_of_a_plant_with_large_sta
     )
     own = epsilon * (4.0 * (horizon + 16.0) + p.round_off_growth(horizon))
     ops, state = made.online_ops, made.start()
-    unit = made.open(state, None, ops, epsilon).unit
+    unit = made._unit(state, epsilon, ops)
     assert unit == pytest.approx(max(own, math.sqrt(epsilon) / 16.0), rel=1e-12)
-    assert dataclasses.replace(made, resolution=epsilon).open(state, None, ops).unit == unit
-    assert dataclasses.replace(made, resolution=epsilon / 2).open(state, None, ops, epsilon).unit == unit
+    assert dataclasses.replace(made, resolution=epsilon)._unit(state, 0.0, ops) == unit
+    assert dataclasses.replace(made, resolution=epsilon / 2)._unit(state, epsilon, ops) == unit
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -241,8 +241,11 @@ def test_with_debugging_a_mistake_shows_where(monkeypatch, capsys):
 def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch, capsys):
     from tether.bench import speed as bench
 
-    monkeypatch.setattr(bench, "MANY", 4)
-    monkeypatch.setattr(bench._bench_structured, "__defaults__", (200,))
+    monkeypatch.setattr(bench, "MANY", 3)
+    monkeypatch.setattr(bench, "EPISODES", 200)
+    monkeypatch.setattr(bench, "STRUCTURED_EPISODES", 50)
+    first = next(iter(bench.having("structure").items()))
+    monkeypatch.setattr(bench, "having", lambda part: dict([first]))  # all of them are measured alike
     code, out, err = run(
         monkeypatch, capsys, "bench", "guard", "--repetitions", 3, "--compiled", "none", "--out", tmp_path
     )
@@ -263,8 +266,9 @@ def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch,
 
 def test_bench_train_measures_both_sides(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
+    monkeypatch.setattr("tether.bench.speed.UPDATES", 1)
     code, out, err = run(
-        monkeypatch, capsys, "bench", "train", "--repetitions", 3, "--episodes", 100, "--out", tmp_path
+        monkeypatch, capsys, "bench", "train", "--repetitions", 3, "--episodes", 50, "--out", tmp_path
     )
     assert code == 0, err
     measured = {

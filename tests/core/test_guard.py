@@ -761,3 +761,8 @@ def test_a_file_of_this_version_is_read_in_the_last_round_too():
 def test_what_is_no_guard_state_of_this_version_is_refused_by_what_it_is(saved, came):
     with pytest.raises(ValueError, match=f"expected a guard state of version 5, got {came}"):
         Guard.from_state_dict(saved, zero)
+
+
+def test_a_reason_is_found_by_its_text():
+    assert hash(Reason.SAFE) == hash("safe")
+    assert {Reason.TOO_FAR: 2}["too far"] == 2

@@ -18,8 +18,8 @@ from tether.learn.policy import with_features
 HORIZON = 24
 CONTEXT = ("demand_forecast", "renewables_forecast")
 CARBON, INFERENCE = tether.envs.Carbon(context=CONTEXT), tether.envs.Inference(context=CONTEXT)
-# All tests, and docs/train.md, share one compiled rollout: 8 episodes and 4 updates, of plans for mean disturbances.
-EPISODES = tether.data.add_forecast(tether.data.synthetic_carbon(0, 8), "demand", "renewables")
+# All tests, and docs/train.md, share one compiled rollout: 4 episodes and 4 updates, of plans for mean disturbances.
+EPISODES = tether.data.add_forecast(tether.data.synthetic_carbon(0, 4), "demand", "renewables")
 
 
 def structured(env, lam, b, horizon=HORIZON):
@@ -87,7 +87,7 @@ def test_a_plan_that_would_violate_is_held_back_by_the_guard():
 
 
 def test_a_plan_for_inference_earns_more_than_the_prior_and_leaves_what_the_certificate_asks():
-    episodes = tether.data.add_forecast(tether.data.synthetic_inference(0, 8), "demand", "renewables")
+    episodes = tether.data.add_forecast(tether.data.synthetic_inference(0, 4), "demand", "renewables")
     certificate = structured(INFERENCE, 5.0, 6.0)
     policy = PlanningPolicy(INFERENCE, certificate, episodes)
     run = tether.rollout(INFERENCE, INFERENCE.prior, episodes)

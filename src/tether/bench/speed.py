@@ -31,6 +31,10 @@ from tether.systems.system import System
 
 MANY = 48
 """Bounds of a structure whose compilation is timed."""
+EPISODES, STRUCTURED_EPISODES = 100_000, 20_000
+"""Of a rollout whose rounds a second are counted, with constants and through a structure."""
+UPDATES = 25
+"""Of the eager PyTorch loop, in each repetition."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,11 @@ class Measurement:
 def table(title: str, measurements: list[Measurement]) -> Table:
     """Measurements for people."""
     grid = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    grid.add_column("measured")  # words may wrap where the terminal is narrow, numbers are never cut
+    grid.add_column("measured")
     for name in ("median", "lowest", "highest"):
-        grid.add_column(name, justify="right", no_wrap=True)
+        grid.add_column(name, justify="right")
     for name in ("unit", "target"):
-        grid.add_column(name, no_wrap=True)
+        grid.add_column(name)
     for each in measurements:
         verdict = {None: "", True: " [green]met", False: " [red]missed"}[each.met]
         numbers = (_text(number) for number in (each.value, each.lowest, each.highest))
@@ -125,7 +129,7 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
 
     Args:
         seed: Of the synthetic episodes; the first one of the weights.
-        repetitions: Passes measured after the first, and rounds of 25 PyTorch updates.
+        repetitions: Passes measured after the first, and rounds of PyTorch updates.
         episodes: Synthetic episodes of a pass.
     """
     import torch
@@ -140,7 +144,7 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
     for threads in sorted({1, before}):
         torch.set_num_threads(threads)
         rivals[threads] = [
-            25 * 50 / torch_updates(*series, lam=2.0, b=2.0, rule="tight", updates=25, seed=seed)[0]
+            UPDATES * 50 / torch_updates(*series, lam=2.0, b=2.0, rule="tight", updates=UPDATES, seed=seed)[0]
             for _ in range(repetitions)
         ]
         yield _rate(f"eager PyTorch, {threads} thread{'s' if threads > 1 else ''}", rivals[threads])
@@ -263,7 +267,7 @@ def _convex_program(env: Env, observations: Any, proposals: Any) -> Callable[[],
 
 
 def _bench_rollout(system: System, seed: int, repetitions: int) -> Iterator[Measurement]:
-    env, episodes = system.env(), system.draw(seed, 100_000)
+    env, episodes = system.env(), system.draw(seed, EPISODES)
     rounds = len(episodes) * episodes.horizon
 
     def learner(observation: Any, key: Any) -> Any:  # noqa: ARG001
@@ -294,10 +298,10 @@ def _bench_rollout(system: System, seed: int, repetitions: int) -> Iterator[Meas
         )
 
 
-def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Iterator[Measurement]:
+def _bench_structured(seed: int, repetitions: int) -> Iterator[Measurement]:
     """Structured certificates of the systems that have one, online against the Lipschitz one, and in a rollout."""
     for name, system in having("structure").items():
-        env, episodes = system.env(), system.draw(seed, count)
+        env, episodes = system.env(), system.draw(seed, STRUCTURED_EPISODES)
         contract = env.contract(0.5, 0.5)
         structured = Structured(contract, env.structure)
         simple = LipschitzCertificate(contract, env.sensitivity)

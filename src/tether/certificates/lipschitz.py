@@ -238,8 +238,7 @@ class LipschitzCertificate(Surplus):
         epsilon: float = 0.0,
     ) -> Opened:
         """Begin a round; the safe ball does not depend on what is seen, but on how exactly it is."""
-        unit = self._unit(state, epsilon, ops)
-        return Opened(state, self.radius(state, ops, epsilon), unit)
+        return Opened(state, self.radius(state, ops, epsilon))
 
     def choose(self, opened: Opened, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """The safe action nearest to the proposal; see `tether.core.projection.nearest_safe`."""
@@ -321,8 +320,8 @@ class LipschitzCertificate(Surplus):
         moved = self._moved(state, deviation)
         floor = ops.maximum(contract.cost_floor, cost - moved)
         gained = (1.0 + lam) * floor
-        state = state._replace(breached=ops.logical_or(state.breached, ops.logical_not(accepted)))
-        return self._closed(state, deviation, gained, cost, (2.0 + lam) * cost, ops, epsilon)
+        breached = ops.logical_or(state.breached, ops.logical_not(accepted))
+        return self._closed(state, deviation, gained, cost, (2.0 + lam) * cost, breached, ops, epsilon)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tether.core.certificate import Action
-from tether.core.ops import Flag, Number, Ops
+from tether.core.ops import FLOATS, Flag, Number, Ops
 
 SEARCH = 16
 """Evaluations in the search, at most; the first two are of the proposal and of the start."""
@@ -67,6 +67,8 @@ def largest_share(
             ops.where(second, zero, ops.where(safe, 1.0, -1.0)),
             bracket.step + 1.0,
         )
+        if ops is FLOATS:  # whose loop has ended where it was found
+            return narrowed
         done = found(bracket)  # a compiled loop goes on, and must not decide otherwise than the guard
         return Bracket(*(ops.where(done, *pair) for pair in zip(bracket, narrowed, strict=True)))
 

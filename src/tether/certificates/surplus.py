@@ -44,6 +44,7 @@ added is kept as one that grows by 4 eps of itself a round, so that no differenc
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -86,8 +87,6 @@ class Opened(NamedTuple):
     state: LipschitzState
     radius: Number
     """The largest safe deviation, action units."""
-    unit: float
-    """How far off costs and actions may be, relative to their size."""
 
 
 class Taken(NamedTuple):
@@ -147,9 +146,10 @@ class Surplus:
             rounding = 4.0 * max(outcome.epsilon, ops.epsilon(state.surplus)) * size
             safe = deviation <= taken.radius + self.tolerance + rounding
             overridden = ops.logical_or(overridden, ops.logical_not(safe))
-        moved = self.bounds.immediate * length(taken.prior, "linf", ops)
-        state = state._replace(breached=breached, magnitude=state.magnitude + moved, overridden=overridden)
-        return state, deviation
+        rounds, allowance, surplus, memory, magnitude, _, _, clipped = state
+        magnitude = magnitude + self.bounds.immediate * length(taken.prior, "linf", ops)
+        played = rounds, allowance, surplus, memory, magnitude, breached, overridden, clipped
+        return LipschitzState(*played), deviation
 
     def _past(self, rounds: Number, ops: Ops) -> Number:
         """The b of the closed rounds, cost units, as far as it is not in the surplus."""
@@ -163,7 +163,8 @@ class Surplus:
         moved, lam = self._moved(state, deviation), self.contract.lam_at(state.rounds, ops)
         owed = Owed(moved, lam, state.clipped)
         least = lam * self.contract.cost_floor
-        return self._closed(state, deviation, least, moved, moved, ops, outcome.epsilon), owed
+        after = self._closed(state, deviation, least, moved, moved, state.breached, ops, outcome.epsilon)
+        return after, owed
 
     def settle(self, state: LipschitzState, owed: Owed, outcome: Outcome, ops: Ops = NUMPY) -> LipschitzState:
         """The cost of a deferred round is known; what it promised is what was promised then."""
@@ -181,7 +182,8 @@ class Surplus:
         more = ops.maximum(more - (state.clipped - owed.clipped) - reserve, 0.0)
         state = state._replace(surplus=state.surplus + more)
         if self.rule != "tight":
-            seen = contract.earned_at(state.rounds, ops) + (self._settled(state, ops) - reserve)
+            settled = self._settled(state.surplus, state.memory, state.rounds, ops)
+            seen = contract.earned_at(state.rounds, ops) + (settled - reserve)
             state = state._replace(allowance=ops.maximum(state.allowance, seen))
         covered = ops.logical_and(accepted, largest + abs(state.surplus) <= ops.limit(magnitude))
         breached = ops.logical_or(state.breached, ops.logical_not(covered))
@@ -206,46 +208,49 @@ class Surplus:
         gained: Number,
         lost: Number,
         added: Number,
+        breached: Flag,
         ops: Ops,
         epsilon: float,
     ) -> LipschitzState:
         """The state a round later, whose surplus has `gained` - `lost`; `added` is what that was added up from."""
         contract, rounds = self.contract, state.rounds + 1.0
         memory: Any = self.bounds.perturbation.remember(state.memory, deviation, ops)
-        spent = self.total(state, ops) * deviation
-        after = state._replace(rounds=rounds, memory=memory)
+        spent = self._total(state.rounds, ops) * deviation
+        earned = contract.earned_at(rounds, ops)
+        allowance, clipped = state.allowance, state.clipped
         if contract.continuing:
             added = state.magnitude + added + contract.b_at(state.rounds, ops) + spent
             reserve = self._unit(state, epsilon, ops) * added
-            later = self._later(after, ops)
+            later = self._later(memory, rounds, ops)
             surplus, allowance, clipped = self._settle(state, gained - lost, spent, later, reserve, ops)
-            after = after._replace(surplus=surplus, allowance=allowance, clipped=clipped)
-            magnitude = contract.earned_at(rounds, ops) + later
-            largest = added + magnitude + after.allowance
+            magnitude = earned + later
+            largest = added + magnitude + allowance
         else:
-            after = after._replace(surplus=state.surplus + gained - lost)
+            surplus = state.surplus + gained - lost
             if self.rule != "tight":
-                left = ops.maximum(state.allowance - spent, self._settled(after, ops))
-                after = after._replace(allowance=contract.earned_at(rounds, ops) + left)
-            magnitude = state.magnitude + added + contract.earned_at(rounds, ops) + spent
+                freed = self._settled(surplus, memory, rounds, ops)
+                allowance = earned + ops.maximum(allowance - spent, freed)
+            magnitude = state.magnitude + added + earned + spent
             largest = magnitude
-        covered = largest + abs(after.surplus) <= ops.limit(magnitude)
-        breached = ops.logical_or(state.breached, ops.logical_not(covered))
-        return after._replace(magnitude=magnitude, breached=breached)
+        covered = largest + abs(surplus) <= ops.limit(magnitude)
+        breached = ops.logical_or(breached, ops.logical_not(covered))
+        return LipschitzState(
+            rounds, allowance, surplus, memory, magnitude, breached, state.overridden, clipped
+        )
 
     def _unit(self, state: LipschitzState, epsilon: float, ops: Ops) -> float:
         return self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
 
-    def _later(self, state: LipschitzState, ops: Ops) -> Number:
+    def _later(self, memory: Any, rounds: Number, ops: Ops) -> Number:
         """What all deviations so far can still cost, between two rounds."""
         over = self.bounds.perturbation.carried_deviation_over
-        return self.bounds.carried * over(state.memory, self.contract.horizon - state.rounds, ops)
+        return self.bounds.carried * over(memory, self.contract.horizon - rounds, ops)
 
-    def _settled(self, state: LipschitzState, ops: Ops) -> Number:
+    def _settled(self, surplus: Number, memory: Any, rounds: Number, ops: Ops) -> Number:
         """The second branch of the allowance between two rounds, without what the coming one earns."""
         # The authors' code also counts the b of every past round; Corollary 4.2 as printed does not.
-        past = self._past(state.rounds, ops) if self.rule == "released" else 0.0
-        return state.surplus - self._later(state, ops) + past
+        past = self._past(rounds, ops) if self.rule == "released" else 0.0
+        return surplus - self._later(memory, rounds, ops) + past
 
     def _settle(
         self, state: LipschitzState, gained: Number, spent: Number, later: Number, reserve: Number, ops: Ops
@@ -330,7 +335,11 @@ class Surplus:
         plant whose states are larger than its costs, so that its costs are differences of large numbers: 1e-9 in
         float64, for states up to about 10^5 times larger, and 2e-5 in float32, for states up to about 10 times larger.
         """
+        return max(epsilon * self._own_round_off, math.sqrt(epsilon) / 16.0)
+
+    @cached_property
+    def _own_round_off(self) -> float:
+        """The same of the guard's own sums, in units of round-off."""
         horizon = self.contract.horizon
         rounds = 0.0 if self.contract.continuing else horizon
-        own = epsilon * (4.0 * (rounds + 16.0) + self.bounds.perturbation.round_off_growth(horizon))
-        return max(own, math.sqrt(epsilon) / 16.0)
+        return 4.0 * (rounds + 16.0) + self.bounds.perturbation.round_off_growth(horizon)

@@ -26,6 +26,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from tether.cli.fitting import Fitting
 from tether.core import extras, output, validate
 from tether.systems import registry
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 console = Console()
-"""Where results are printed; progress goes to standard error."""
+"""Where results are printed, tables fitted to the terminal; progress goes to standard error."""
+console.push_render_hook(Fitting(console))
 
 
 # Options. A command is a frozen dataclass of these, and a function of it: see `command`.

@@ -26,6 +26,12 @@ class Answer(NamedTuple):
     cause: Exception | None = None
     """What it raised."""
 
+    def failed(self, round_now: int) -> PriorFailed:
+        """What to raise if there is no action."""
+        error = PriorFailed(f"round {round_now}: {self.complaint}; no action is known to be safe")
+        error.__cause__ = self.cause
+        return error
+
     def required(self, round_now: int) -> Any:
         """The action.
 
@@ -33,9 +39,7 @@ class Answer(NamedTuple):
             PriorFailed: There is none.
         """
         if self.action is None:
-            raise PriorFailed(
-                f"round {round_now}: {self.complaint}; no action is known to be safe"
-            ) from self.cause
+            raise self.failed(round_now)
         return self.action
 
 
@@ -79,9 +83,9 @@ class Actions:
 
     def given(self, action: Any) -> Any:
         """An action in the shape that the prior's has; a copy, which its receiver may change."""
-        if self.shape == (1,):
-            return np.array([action])
-        return action if isinstance(action, float) else action.copy()
+        if not self.shape:
+            return action
+        return np.array([action]) if self.shape == (1,) else action.copy()
 
     def reason(self, action: Any, wish: Any, breached: bool, overridden: bool = False) -> Reason:
         """Why `action` is played where `wish`, a usable proposal or None, was asked for."""

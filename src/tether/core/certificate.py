@@ -241,7 +241,7 @@ def accepted_cost(contract: Contract, cost: Number, epsilon: float, ops: Ops) ->
     A cost is finite, below `ops.limit`, and not below the floor by more than round-off of the type in which it came:
     np.float32(0.7) is a cost of 0.7. What is not accepted is replaced by the floor.
     """
-    floor = contract.cost_floor
-    rounding = 4.0 * max(epsilon, ops.epsilon(cost))
+    floor, own = contract.cost_floor, ops.epsilon(cost)
+    rounding = 4.0 * (epsilon if epsilon > own else own)
     possible = ops.logical_and(cost >= floor * (1.0 - rounding), cost <= ops.limit(cost))
     return possible, ops.where(possible, ops.maximum(cost, floor), floor)

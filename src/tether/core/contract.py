@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,12 @@ class Contract:
                 f"{self.confidence!r}, rests_on={self.rests_on!r}"
             )
 
-    @property
+    @cached_property
     def continuing(self) -> bool:
         """Whether there is no last round."""
         return bool(self.horizon == math.inf)
 
-    @property
+    @cached_property
     def scheduled(self) -> bool:
         """Whether `lam` or `b` changes from round to round."""
         return isinstance(self.lam, Schedule) or isinstance(self.b, Schedule)
@@ -101,6 +102,8 @@ class Contract:
 
     def earned_at(self, rounds: Number, ops: Ops) -> Number:
         """The slack that the round after so many earns whatever happens, cost units."""
+        if not self.scheduled:
+            return self.earned
         return self.lam_at(rounds, ops) * self.cost_floor + self.b_at(rounds, ops)
 
     def least_lam(self, rounds: Number, ops: Ops) -> Number:

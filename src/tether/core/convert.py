@@ -14,11 +14,15 @@ import numpy as np
 
 _NUMBERS = "biufVO"
 """NumPy's kinds of what may be numbers: V are types that NumPy does not know (bfloat16), O are objects."""
+_REAL = (float, int)
+_PLAIN = frozenset({float, bool})
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def as_number(value: Any) -> float:
     """A cost or a reward as a float; NaN if it is no number."""
+    if type(value) is float:
+        return value
     try:
         number = value.item() if hasattr(value, "item") else value
         return math.nan if isinstance(number, str | bytes) else float(number)
@@ -40,12 +44,11 @@ def as_action(value: Any, shape: tuple[int, ...]) -> Any:
 
     Where an action is one number, any array of one number is as good.
     """
-    one_number = shape in ((), (1,))
     try:
-        if not one_number:
+        if shape and shape != (1,):
             array = as_array(value)
             return array if array.shape == shape and np.all(np.isfinite(array)) else None
-        number = float(value) if isinstance(value, float | int) else as_array(value).item()
+        number = float(value) if isinstance(value, _REAL) else as_array(value).item()
     except Exception:  # whatever a stranger's object does when it is asked for numbers
         return None
     return number if math.isfinite(number) else None
@@ -92,10 +95,10 @@ def _plain(value: Any) -> Any:
 
 def plain_tuple(taken: Any) -> Any:
     """What a certificate took as floats, arrays and tuples of them; a vector's deviation comes as a NumPy number."""
+    if isinstance(taken, tuple):
+        return taken if _PLAIN.issuperset(map(type, taken)) else _entry_by_entry(taken, plain_tuple)
     if type(taken) is float:
         return taken
-    if isinstance(taken, tuple):
-        return _entry_by_entry(taken, plain_tuple)
     if isinstance(taken, bool | np.bool_):
         return bool(taken)
     return np.array(taken) if np.ndim(taken) > 0 else float(taken)

@@ -198,7 +198,9 @@ class Guard(Keeping, Raising, Looking):
             # Once for an action that can be played all the same: where breaches are errors it must not be held back.
             if answer.complaint is not None and (answer.action is None or not self._state.breached):
                 self._report(self.round, answer.complaint)
-            prior = answer.required(self.round)
+            prior = answer.action
+            if prior is None:
+                raise answer.failed(self.round)
             if not self._state.breached:
                 self._contradicted(self._watch.arrived(observation))
             return self._decide(observation, proposal, prior, answer)
@@ -251,10 +253,11 @@ class Guard(Keeping, Raising, Looking):
         backup = int(choice.backup)
         if not 0 <= backup < len(self.certificate.backup_names) or not isinstance(choice.taken, tuple):
             raise ValueError(f"it chose backup {choice.backup!r} and took {choice.taken!r}, not a tuple")
-        numbers = (float(choice.deviation), float(choice.radius), float(choice.margin))
-        taken = convert.plain_tuple(choice.taken)
-        flags = bool(choice.breached), bool(choice.overridden)
-        return Choice(action, *numbers, backup, taken, *flags, float(choice.binding))
+        return Choice(
+            action, float(choice.deviation), float(choice.radius), float(choice.margin), backup,
+            convert.plain_tuple(choice.taken), bool(choice.breached), bool(choice.overridden),
+            float(choice.binding),
+        )  # fmt: skip
 
     @recorded
     def observe(
@@ -301,22 +304,19 @@ class Guard(Keeping, Raising, Looking):
                     f"round {self.round} has no action yet; call act(observation, proposal) first"
                 )
             known = None if revealed is None else self._known(revealed)
-            read = None if cost is None else self._meter.read(cost)
+            read = math.nan if cost is None else self._meter.read(cost)
             played = self._applied(applied, override)
             told = self._decided if played is None and override is not None else played
             if played is None and self._actuator.exact:
                 played = self._decided  # rounded, so not what the certificate chose
-            outcome = Outcome(
-                math.nan,
-                applied=played,
-                revealed=known,
-                next_observation=next_observation,
-                reward=None if reward is None else convert.as_number(reward),
-                epsilon=self._epsilon,
-                box=None if played is None else self._box,
-            )
-            self._wait(outcome) if cost is None else self._pay(cost, read, outcome)
-            self._overrides.close(self.round - 1, override, told, getattr(self._state, "overridden", False))
+            earned = None if reward is None else convert.as_number(reward)
+            self._tell(cost, read)
+            box = None if played is None else self._box
+            outcome = Outcome(read, played, known, next_observation, earned, self._epsilon, box)
+            self._wait(outcome) if cost is None else self._pay(cost, outcome)
+            if told is not None or self._overrides:
+                overridden = getattr(self._state, "overridden", False)
+                self._overrides.close(self.round - 1, override, told, overridden)
 
     def _known(self, revealed: Mapping[str, Any]) -> dict[str, Any]:
         """What was revealed, as the certificate wants it."""
@@ -359,14 +359,15 @@ class Guard(Keeping, Raising, Looking):
                 raise ValueError(f"round {round} already waits for its cost; report it once it is known")
             late, owed = self._pending.take(round, self.round)
             read = self._meter.read(cost)
-            outcome, refused = self._costed(Outcome(math.nan, epsilon=self._epsilon), cost, read)
+            self._tell(cost, read)
+            outcome = Outcome(read, epsilon=self._epsilon)
             certificate: Any = self.certificate
             step = partial(certificate.settle, self._state, owed, outcome, self._ops)
-            self._close(late, cost, outcome, refused, 0.0, step)
+            self._close(late, cost, outcome, self._meter.refused(read, self._epsilon), 0.0, step)
 
-    def _pay(self, cost: object, read: Any, outcome: Outcome) -> None:
-        """Close the round with its cost, as the meter reads it."""
-        outcome, refused = self._costed(outcome, cost, read)
+    def _pay(self, cost: object, outcome: Outcome) -> None:
+        """Close the round with its cost."""
+        refused = self._meter.refused(outcome.cost, self._epsilon)
         if refused is None and not self._state.breached:
             self._contradicted(self._watch.paid(outcome.cost))
         step = partial(self.certificate.update, self._state, self._taken, outcome, self._ops)
@@ -389,11 +390,10 @@ class Guard(Keeping, Raising, Looking):
         self._close(round_now, "missing", outcome, None, 1.0, step)
         self._watch.missed = True
 
-    def _costed(self, outcome: Outcome, cost: object, read: Any) -> tuple[Outcome, Refused | None]:
-        """(the outcome with its cost, why the contract does not allow such a cost)."""
+    def _tell(self, cost: object, read: Any) -> None:
+        """Remember how exact costs are: this one, as the meter read it."""
         if read == read:  # not NaN, whose type says nothing
             self._epsilon = max(self._epsilon, coarsest(cost))
-        return outcome._replace(cost=read, epsilon=self._epsilon), self._meter.refused(read, self._epsilon)
 
     def _close(
         self,
@@ -406,21 +406,21 @@ class Guard(Keeping, Raising, Looking):
     ) -> None:
         """Take the state that `step` gives, with `more` rounds closed; anything odd is a breach in round `of`."""
         after, complaint, broken = advanced(self._state, more, step, self._ops)
+        self._taken, self._state = (None if more else self._taken), after
+        if complaint is None and refused is None:
+            return
         paid: Any = outcome.cost
         seen = None if isinstance(paid, tuple) else paid
         if refused is not None:
             complaint, seen = refused.complaint, refused.seen
-        evidence = self._watch.evidence if more else {}
-        self._taken, self._state = (None if more else self._taken), after
-        if complaint is not None:
-            self._report(
-                of,
-                f"the cost was {convert.text(cost)}, {complaint}",
-                claimed=None if refused is None else refused.claimed,
-                seen=seen,
-                contracts=None if broken is None else self._void(broken),
-                **evidence,
-            )
+        self._report(
+            of,
+            f"the cost was {convert.text(cost)}, {complaint}",
+            claimed=None if refused is None else refused.claimed,
+            seen=seen,
+            contracts=None if broken is None else self._void(broken),
+            **(self._watch.evidence if more else {}),
+        )
 
     def _require_one(self) -> None:
         """Refuse what only certificates of one contract and of actions between bounds can take into account."""
@@ -438,8 +438,10 @@ class Guard(Keeping, Raising, Looking):
         return tuple(name for name, lost in zip(contracts, held.void, strict=True) if lost)
 
     def _contract_name(self, place: float) -> str | None:
+        if place < 0.0:
+            return None
         contracts: Any = getattr(self.certificate, "contracts", None)
-        return None if contracts is None or place < 0.0 else list(contracts)[int(place)]
+        return None if contracts is None else list(contracts)[int(place)]
 
     def _contradicted(self, found: Found | None) -> None:
         """Report what the monitor found, if anything."""

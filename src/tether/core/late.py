@@ -84,19 +84,20 @@ def advanced(before: Any, more: float, step: Callable[[], Any], ops: Ops) -> tup
     Raises:
         ValueError: The certificate cannot do this at all.
     """
+    rounds = before.rounds + more
+    complaint = broken = None
+    if not before.breached:
+        try:
+            with quietly(ops):
+                updated = step()
+            if float(updated.rounds) != rounds:
+                raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
+            if not updated.breached:
+                return updated, None, None
+            complaint, broken = "more than the certificate knows to be possible or can compute with", updated
+        except NotImplementedError as error:
+            raise ValueError(f"{error}; the round stays open") from error
+        except Exception as error:
+            complaint = f"and the certificate raised {convert.text(error)}"
     # What is left of the state if nothing more can be said of it: finite numbers, and the count.
-    after = before._replace(rounds=before.rounds + more)
-    if before.breached:
-        return after, None, None
-    try:
-        with quietly(ops):
-            updated = step()
-        if float(updated.rounds) != after.rounds:
-            raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
-        if bool(updated.breached):
-            return after, "more than the certificate knows to be possible or can compute with", updated
-    except NotImplementedError as error:
-        raise ValueError(f"{error}; the round stays open") from error
-    except Exception as error:
-        return after, f"and the certificate raised {convert.text(error)}", None
-    return updated, None, None
+    return before._replace(rounds=rounds), complaint, broken

@@ -110,7 +110,7 @@ class Looking(Standing):
             return only
 
     def _require_round(self) -> None:
-        if self.round > self.horizon:
+        if self._state.rounds >= self.certificate.contract.horizon:
             raise GuardMisuse(f"the episode of {self.horizon} rounds is over; call reset() to begin another")
 
     def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:

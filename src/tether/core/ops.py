@@ -258,7 +258,10 @@ class _Floats:
 
     @staticmethod
     def expm1_multiple(count: Number, unit: float) -> Number:
-        return _Floats.expm1(count * unit)
+        try:
+            return math.expm1(count * unit)
+        except OverflowError:
+            return math.inf
 
     @staticmethod
     def log(value: Number) -> Number:
@@ -398,6 +401,7 @@ class Arrays:
     over = staticmethod(_Floats.over)
 
 
+_FLOAT64 = np.dtype(float)
 _BY_SIZE = {1: 0.25, 2: 2.0**-7, 8: FLOAT64}
 """Round-off of a floating-point type of so many bytes, the coarsest that there is."""
 _LIMIT64, _LIMIT32 = 1e100, 1e15
@@ -448,7 +452,7 @@ def round_off(value: object) -> float:
 
 def coarsest(value: object) -> float:
     """The largest `round_off` of a value's parts; mappings, lists, tuples and arrays of objects are looked into."""
-    if isinstance(value, float):
+    if isinstance(value, float) or (type(value) is np.ndarray and value.dtype is _FLOAT64):
         return FLOAT64
     if isinstance(value, Mapping):
         value = list(value.values())

@@ -61,6 +61,9 @@ class Overrides:
     def __iter__(self) -> Any:
         return iter(self._kept)
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def reset(self) -> None:
         """Begin an episode."""
         self._kept.clear()

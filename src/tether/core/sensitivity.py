@@ -19,13 +19,14 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tether.core import validate
 from tether.core.contract import Contract
-from tether.core.ops import Number, Ops
+from tether.core.ops import FLOATS, Flag, Number, Ops
 from tether.core.schedule import Horizon
 
 
@@ -52,7 +53,7 @@ class Geometric:
         """Plain numbers that describe it, fit for JSON."""
         return {"kind": "geometric", "rho": self.rho, "scale": self.scale}
 
-    @property
+    @cached_property
     def settled(self) -> int:
         """For rho < 1 the number of rounds after which p has faded to round-off: all of it together is below eps/8."""
         return 2 + math.ceil(math.log(sys.float_info.epsilon * (1.0 - self.rho) / 8.0) / self._log_rho)
@@ -151,22 +152,33 @@ class Geometric:
             return least
 
         pull = carried * self.scale * memory
+        faded_pull = pull * self.rho
         # Relative to the larger of the two, so that products of small costs with small constants do not vanish.
         unit = ops.maximum(immediate, carried * self.scale)
         near, far = immediate / unit, carried * self.scale / unit
         settled = self.settled  # beyond it the ratio only rises, or is flat
         last = ops.minimum(remaining, settled)
-        low, high = 1.0, last
-        for _ in range(min(horizon, settled).bit_length()):
-            middle = ops.floor((low + high) / 2.0)
-            faded = ops.expm1_multiple(middle - 1.0, self._log_rho)
+
+        def falls(rounds: Number) -> Flag:
+            faded = ops.expm1_multiple(rounds - 1.0, self._log_rho)
             reached = faded / (self.rho - 1.0)
             weight = 1.0 + faded
-            numerator = base + middle * slope - pull * (reached + weight)
+            numerator = base + rounds * slope - pull * (reached + weight)
             denominator = near + far * reached
-            falls = (slope - pull * self.rho * weight) * denominator < numerator * far * weight
-            low = ops.where(falls, middle + 1.0, low)
-            high = ops.where(falls, high, middle)
+            return (slope - faded_pull * weight) * denominator < numerator * far * weight
+
+        low, high = 1.0, last
+        if ops is FLOATS:  # it mostly turns within a few rounds: they come first
+            high = 1.0
+            while high < last and falls(high):
+                low, high = high + 1.0, min(2.0 * high, last)
+        for _ in range(min(horizon, settled).bit_length()):
+            if ops is FLOATS and low >= high:
+                break
+            middle = ops.floor((low + high) / 2.0)
+            falling = falls(middle)
+            low = ops.where(falling, middle + 1.0, low)
+            high = ops.where(falling, high, middle)
         return ops.minimum(least, ratio(ops.minimum(low, last)))
 
     def least_ratio_ahead(

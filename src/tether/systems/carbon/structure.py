@@ -9,7 +9,7 @@ from typing import ClassVar
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import validate
 from tether.core.certificate import Observation
-from tether.core.ops import Flag, Number, Ops
+from tether.core.ops import FLOATS, Flag, Number, Ops
 
 
 @dataclass(frozen=True)
@@ -367,11 +367,13 @@ def _largest_excess(
         return own * own + own + 1.0 - (1.0 + lam) * (prior * prior + prior + 1.0)
 
     bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
-    slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
     falls = bend < 0.0
+    ends = ops.maximum(value(own, prior), value(own_1, prior_1))
+    if ops is FLOATS and not falls:
+        return ends
+    slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
     place = ops.where(falls, -slope / ops.where(falls, 2.0 * bend, 1.0), 0.0)
     place = ops.clip(place, 0.0, 1.0)
-    ends = ops.maximum(value(own, prior), value(own_1, prior_1))
     return ops.maximum(ends, value(own + place * rise, prior + place * prior_rise))
 
 
