@@ -1,4 +1,4 @@
-"""Learners that any plant can have: Stable-Baselines3 inside the guard or without one, and one that asks for everything."""
+"""Learners that any plant can have: ours and Stable-Baselines3, inside the guard or without one, and plain greed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,40 @@ def always(action: Callable[[Any], Any]) -> Learner:
 
     def learner(_plant: Plant, _seed: int, _certificate: str | None) -> Learned:
         return Learned(lambda _env, observation: action(observation))
+
+    return learner
+
+
+def ours(system: Callable[[], Any], data: Callable[[Any], Any], *, passes: int = 30, batch: int = 20) -> Learner:
+    """ACRL, trained through the guard on the plant's model; without a guard RL, which knows no cost.
+
+    Args:
+        system: Makes the plant as a system of tether's (`tether.systems.from_model`), which the checks compare with the
+            original environment.
+        data: From numbers of episodes to what was drawn in them.
+        passes: Times that the training episodes are gone through.
+        batch: Episodes of a gradient step.
+    """
+
+    def learner(plant: Plant, seed: int, certificate: str | None) -> Learned:
+        from tether.learn.train import Recipe, train
+
+        env, episodes = system().env(), data(plant.episodes(seed, 1)[0])
+        known = plant.certificates[certificate or next(iter(plant.certificates))](plant.contract)
+        recipe = Recipe(passes=passes, batch=batch)
+        training = train("acrl" if certificate else "rl", env, episodes, known, seeds=[seed], recipe=recipe)
+        policy = training.policy(plant.contract.lam, plant.contract.b, seed)
+        size = len(env.observation_names)
+
+        def propose(played: Any, observation: Any) -> Any:
+            seen = np.asarray(observation, dtype=float)
+            if certificate is None:
+                return policy(seen[:size], None)
+            memory = played.guard.features(seen)
+            return policy(np.concatenate([seen[:size], memory]), None)
+
+        broken = float(training.history.violations.mean())
+        return Learned(propose, training={"episodes": passes * len(episodes), "violation_rate": broken})
 
     return learner
 

@@ -92,6 +92,7 @@ def row_of(plant: Plant, played: Played, prior: Played, seed: int, **who: Any) -
         "breaches": int(np.sum(played.uncertified_from <= plant.contract.horizon))
         if who["certificate"]
         else 0,
+        "measures": {name: [of(played), of(prior)] for name, of in plant.measures.items()},
         "moved": float(played.intervened.mean()),
         "milliseconds": 1e3 * played.seconds / rounds,
     }
