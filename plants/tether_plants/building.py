@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-from functools import cache, partial
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 import tether
 from tether.certificates import Shadowing
 from tether.data import Episodes
+from tether.envs import Env, Step
+from tether.systems.base import namespace
 from tether_plants.learners import always, ours, sb3
 from tether_plants.linear import LinearStructure
 from tether_plants.plant import Check, Plant
@@ -21,6 +24,8 @@ TARGET, GAIN, HORIZON, DAYS = 22.0, 0.15, 288, 365
 """Degrees; of the prior, per degree; rounds of five minutes; days of the year that there is data for."""
 UNIT = 8.0 / 12.0
 """kWh: a unit of 8 kW that runs for a round at full power."""
+TINY = 1e-30
+"""A root of 0 has no slope."""
 CONTRACT = tether.Contract(lam=2.0, b=2.0, horizon=HORIZON, cost_floor=0.0)
 
 
@@ -55,7 +60,7 @@ class Building(gymnasium.Wrapper[Any, Any, Any, Any]):
         cost, self._discomfort = total - self._discomfort, total
         # The observation shows the weather of the round that was played: the change to what was seen before it.
         seen = observation[6:9].astype(float)
-        revealed, self._seen = {"draws": seen - self._seen}, seen
+        revealed, self._seen = {"change": seen - self._seen}, seen
         energy = UNIT / self.env.unwrapped.q_rate * (float(reward) + cost)
         return observation, energy, terminated, truncated, {**info, "cost": cost, "revealed": revealed}
 
@@ -72,56 +77,81 @@ def plant_of() -> tuple[Any, Any, Any, Any, tuple[Any, Any], tuple[Any, Any]]:
     return env.A_d, env.BD_d[:, 3:9], env.BD_d[:, [2, 1, 9]], weather, seen, (-changed, changed)
 
 
-@cache
-def model() -> tether.Model:
-    """BuildingEnv without occupants, as its authors configure it: linear; the context is the weather as it was last."""
-    import jax.numpy as jnp
+class Temperatures(NamedTuple):
+    """Between two rounds."""
 
-    A, B, E, _, seen, changed = plant_of()
-    zones = len(A)
+    zones: Any
+    """[6] degrees."""
 
-    def step(x: Any, z: Any, a: Any, w: Any) -> Any:
-        return A @ x + B @ a + E @ (z + w)
 
-    def away(x: Any, z: Any, a: Any, w: Any) -> Any:
-        return 0.999 * jnp.sqrt(jnp.sum((step(x, z, a, w) - TARGET) ** 2))
+@dataclass(frozen=True)
+class Office(Env):
+    """BuildingEnv without occupants, as its authors configure it: linear. The weather is seen a round late."""
 
-    return tether.Model(
-        step=step,
-        cost=away,
-        prior=lambda x, z: jnp.clip(GAIN * (TARGET - x), -1.0, 1.0),  # noqa: ARG005
-        reward=lambda x, z, a, w: -UNIT * jnp.sqrt(jnp.sum(a**2) + 1e-12),  # noqa: ARG005
-        state=(np.full(zones, -10.0), np.full(zones, 60.0)),
-        action=(-np.ones(zones), np.ones(zones)),
-        context=seen,
-        draws=changed,
-        read=lambda observation: (observation[:zones], observation[zones : zones + 3]),
-        initial=np.full(zones, TARGET),
+    series: ClassVar[tuple[str, ...]] = ("weather", "change")
+    hidden: ClassVar[dict[str, Any]] = {"change": "uniform"}
+    observation_names: ClassVar[tuple[str, ...]] = (
+        *(f"zones_{i}" for i in range(1, 7)),
+        *(f"weather_{i}" for i in range(1, 4)),
     )
+    action_shape: ClassVar[tuple[int, ...]] = (6,)
+    low, high, cost_floor = -1.0, 1.0, 0.0
 
+    def initial(self) -> Temperatures:
+        """At the target."""
+        return Temperatures(np.full(6, TARGET))
 
-@cache
-def system() -> Any:
-    """The same building as a system of tether's, to learn on and to replay the prior."""
-    return tether.systems.from_model("building", "Office in Tucson", model(), horizon=HORIZON)
+    def observe(self, state: Temperatures, drawn: Any) -> Any:
+        """[9] temperatures; outside, ground, sun as they were last."""
+        return namespace(drawn["weather"]).concat([state.zones, drawn["weather"]])
+
+    def step(self, state: Temperatures, drawn: Any, action: Any) -> Step:
+        """The reward is minus the energy, kWh, and the cost the discomfort."""
+        xp, (A, B, E, *_) = namespace(drawn["weather"]), plant_of()
+        after = A @ state.zones + B @ action + E @ (drawn["weather"] + drawn["change"])
+        energy = UNIT * xp.sqrt(xp.sum(action**2) + TINY)
+        return Step(Temperatures(after), -energy, 0.999 * xp.sqrt(xp.sum((after - TARGET) ** 2) + TINY))
+
+    def prior(self, observation: Any, key: Any = None) -> Any:  # noqa: ARG002
+        """A proportional rule with saturation, zone by zone."""
+        return namespace(observation).clip(GAIN * (TARGET - observation[..., :6]), -1.0, 1.0)
+
+    def limits(self) -> dict[str, Any]:
+        """Of a year's weather, and of its change in five minutes."""
+        return dict(zip(self.series, plant_of()[4:], strict=True))
+
+    def search_ranges(self) -> dict[str, Any]:
+        """Where bounds are looked for."""
+        return {**self.limits(), "zones": (np.full(6, TARGET - 6.0), np.full(6, TARGET + 6.0))}
+
+    @property
+    def sensitivity(self) -> tether.Sensitivity:
+        """See `lipschitz_constants`."""
+        return lipschitz_constants()
+
+    @property
+    def structure(self) -> LinearStructure:
+        """See `structure_of`."""
+        return structure_of()
 
 
 def days(numbers: Any) -> Episodes:
-    """The weather of these days of the year, as `system()` takes it."""
+    """The weather of these days of the year, as `Office` takes it."""
     weather = plant_of()[3]
     starts = [int(day / DAYS * len(weather)) for day in numbers]
     drawn = np.array([weather[(start + np.arange(HORIZON)) % len(weather)] for start in starts])
     # The first observation shows the weather of its own round, each other one that of the round before.
     seen = np.concatenate([drawn[:, :1], drawn[:, :-1]], axis=1)
-    return Episodes({"context": seen, "draws": drawn - seen}, np.zeros(len(drawn), dtype=int))
+    return Episodes({"weather": seen, "change": drawn - seen}, np.zeros(len(drawn), dtype=int))
 
 
 def prior(observation: Any) -> Any:
     """A proportional rule with saturation, zone by zone."""
-    return np.clip(GAIN * (TARGET - np.asarray(observation, dtype=float)[:6]), -1.0, 1.0)
+    return Office().prior(np.asarray(observation, dtype=float))
 
 
-def lipschitz(contract: tether.Contract) -> tether.LipschitzCertificate:
+@cache
+def lipschitz_constants() -> tether.Sensitivity:
     """Constants that hold in every state, saturated or not.
 
     A saturated zone does not correct: a round takes a gap to (A - B S K) e with any S of diag [0, 1]. As A and B have
@@ -133,16 +163,15 @@ def lipschitz(contract: tether.Contract) -> tether.LipschitzCertificate:
         raise ValueError("the entries of A and B are not as the constants of this building need them")
     rho = float(np.abs(np.linalg.eigvals(A)).max())
     later = [np.linalg.norm(np.linalg.matrix_power(A, n) @ B, 2) / rho ** (n - 1) for n in range(1, HORIZON)]
-    bounds = tether.Sensitivity(
+    return tether.Sensitivity(
         immediate=0.999 * float(np.linalg.norm(B, 2)),
         carried=0.999 * float(max(later)),
         perturbation=tether.geometric(rho),
     )
-    return tether.LipschitzCertificate(contract, bounds)
 
 
 @cache
-def structure() -> LinearStructure:
+def structure_of() -> LinearStructure:
     """What is known of the building: its matrices, and how far the weather of a year can push it in a round."""
     A, B, E, _, (low, high), _ = plant_of()
     disturbance = tuple(
@@ -153,9 +182,14 @@ def structure() -> LinearStructure:
     return LinearStructure(*rows, disturbance, TARGET, GAIN, 0.999)
 
 
+def lipschitz(contract: tether.Contract) -> tether.LipschitzCertificate:
+    """Three numbers."""
+    return tether.LipschitzCertificate(contract, lipschitz_constants())
+
+
 def shadowed(contract: tether.Contract) -> Shadowing:
     """The prior's own day is replayed: the weather of a round is seen once it is over."""
-    return Shadowing(contract, structure(), system().env())
+    return Shadowing(contract, structure_of(), Office())
 
 
 def split(seed: int, n: int) -> tuple[Any, Any]:
@@ -168,7 +202,7 @@ def split(seed: int, n: int) -> tuple[Any, Any]:
 
 def checks(episodes: int) -> list[Check]:
     """The model, the prior and the ranges against the original environment, under random actions."""
-    env, rng, known = Building(), np.random.default_rng(0), system().env()
+    env, rng, known = Building(), np.random.default_rng(0), Office()
     numbers = rng.permutation(DAYS)[:episodes]
     series, off = days(numbers), np.zeros(4)
     (low, high), (least, most) = plant_of()[4:]
@@ -177,13 +211,13 @@ def checks(episodes: int) -> list[Check]:
         for h in range(HORIZON):
             action = rng.uniform(-1.0, 1.0, 6) if h % 2 else prior(observation)
             drawn = {name: series[name][i, h] for name in series.names}
-            state = known.initial()._replace(state=observation[:6].astype(float))
+            state = known.initial()._replace(zones=observation[:6].astype(float))
             expected = known.step(state, drawn, action)
             after, reward, _, _, info = env.step(action)
-            change = info["revealed"]["draws"]
+            change = info["revealed"]["change"]
             seen = np.maximum(low - after[6:9], after[6:9] - high)
             off = np.maximum(off, [
-                np.abs(expected.state.state - after[:6]).max(),
+                np.abs(expected.state.zones - after[:6]).max(),
                 abs(float(expected.cost) - info["cost"]),
                 abs(float(expected.reward) - reward),
                 max(seen.max(), (least - change).max(), (change - most).max()),
@@ -212,7 +246,7 @@ PLANT = Plant(
     episodes=split,
     learners={
         "off": always(lambda _: np.zeros(6)),
-        "ours": ours(system, days, passes=30),
+        "ours": ours(Office, days, passes=30),
         "sb3": sb3(60_000),
     },
     checks=checks,

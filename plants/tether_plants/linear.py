@@ -36,7 +36,7 @@ class LinearStructure(Structure):
     kind: ClassVar[str] = "linear"
     scalar: ClassVar[bool] = False
     gap_names: ClassVar[tuple[str, ...]] = ("gap",)
-    terms: ClassVar[int] = 12
+    terms: ClassVar[int] = 8
     """K: from there on every later round is counted at once."""
 
     A: Rows
@@ -54,7 +54,9 @@ class LinearStructure(Structure):
         radius = 1.0 / self.gain
         reach = np.abs(self._closed) @ np.full(self.entries, radius) + self._drift
         if not np.all(reach <= radius):
-            raise ValueError(f"the prior may leave {radius:g} degrees around the target, it reaches {reach.max():g}")
+            raise ValueError(
+                f"the prior may leave {radius:g} degrees around the target, it reaches {reach.max():g}"
+            )
 
     @property
     def entries(self) -> int:  # type: ignore[override]
@@ -138,7 +140,9 @@ class LinearStructure(Structure):
         # A root of 0 has no slope; the least positive number takes nothing away from a bound.
         later = self.weight * ops.sqrt(ops.sum((self._powers @ after) ** 2, axis=1) + 1e-30)
         away = A @ own + B @ action - self.target
-        away = ops.maximum(abs(away + np.array(self.disturbance[0])), abs(away + np.array(self.disturbance[1])))
+        away = ops.maximum(
+            abs(away + np.array(self.disturbance[0])), abs(away + np.array(self.disturbance[1]))
+        )
         inside = ops.all(away <= 1.0 / self.gain)
         credit = now.lam * now.cost_floor
         totals = [later[0] - credit]

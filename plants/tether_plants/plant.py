@@ -44,6 +44,9 @@ class Learned:
     """A policy, and what is known of how it was trained."""
 
     propose: Propose
+    rows: Callable[[Any, Any], Any] | None = None
+    """The same for many episodes side by side: observations [N, o] and the guards' features [N, f], or None without a
+    guard, to proposals [N, n]. With it `study` plays all episodes at once (`tether_plants.rows`)."""
     memory: bool = False
     """Whether its observation ends with the guard's memory, as `Guarded(append_memory=True)` gives it."""
     training: Mapping[str, Any] = field(default_factory=dict)
