@@ -1,4 +1,4 @@
-"""SustainGym's BuildingEnv: a small office in Tucson, six zones, a day of 288 rounds; comfort promised, energy saved."""
+"""SustainGym's BuildingEnv: a small office in Tucson, six zones, days of 288 rounds; comfort promised, energy saved."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def lipschitz_constants() -> tether.Sensitivity:
     """Constants that hold in every state, saturated or not.
 
     A saturated zone does not correct: a round takes a gap to (A - B S K) e with any S of diag [0, 1]. As A and B have
-    no negative entry and k B <= 2 A (checked), |A - B S K| <= A entry by entry, so what a deviation d does to the cost n
-    rounds later is at most 0.999 |A^n B| |d| in the spectral norm, which falls like the largest eigenvalue of A.
+    no negative entry and k B <= 2 A (checked), |A - B S K| <= A entry by entry, so what a deviation d does to the cost
+    n rounds later is at most 0.999 |A^n B| |d| in the spectral norm, which falls like the largest eigenvalue of A.
     """
     A, B, *_ = plant_of()
     if np.any(A < 0.0) or np.any(B < 0.0) or np.any(GAIN * B > 2.0 * A):
@@ -246,8 +246,8 @@ PLANT = Plant(
     episodes=split,
     learners={
         "off": always(lambda _: np.zeros(6)),
-        "ours": ours(Office, days, passes=30),
-        "sb3": sb3(60_000),
+        "ours": ours(Office, days, passes=20),
+        "sb3": sb3(18_432),
     },
     checks=checks,
     measures={"zones_kwh": lambda played: -UNIT * float(np.abs(played.actions).sum(axis=(1, 2)).mean())},

@@ -90,6 +90,8 @@ class Plant:
     """(episodes) The assumptions against the original environment."""
     measures: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
     """Further numbers of a run (`tether_plants.study.Played`), by name, beside those of the prior's run."""
+    most: int | None = None
+    """Episodes a seed at most, where the original environment takes long."""
     few: Mapping[str, int] = field(default_factory=dict)
     """Certificates for which fewer episodes a seed are played, because a round takes long."""
 

@@ -50,8 +50,8 @@ def play(
 ) -> Played:
     """Play these episodes in the original environment: the prior if there is no policy, else through the guard if any.
 
-    All episodes side by side if the policy can, else one after the other through `tether.gym.Guarded`; `online` asks for
-    the latter. Every episode has all rounds of the contract; an adapter whose environment ends earlier must go on without it.
+    All episodes side by side if the policy can, else one after the other through `tether.gym.Guarded`; `online` asks
+    for the latter. Every episode has all rounds of the contract; an adapter whose environment ends earlier goes on.
     """
     if policy is not None and policy.rows is not None and not online:
         return _side_by_side(plant, episodes, policy, certificate)
@@ -138,6 +138,7 @@ def study(
     folder.mkdir(parents=True, exist_ok=True)
     names = list(plant.certificates if certificates is None else certificates)
     rows, traces = [], {}
+    episodes = min(episodes, plant.most or episodes)
     checks = plant.checks(min(episodes, 20))
     for check in checks:
         report(
