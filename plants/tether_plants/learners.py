@@ -75,13 +75,21 @@ def ours(
     return learner
 
 
-def sb3(steps: int, *, together: int = 8, spread: float = 0.05, **options: Any) -> Learner:
+def sb3(
+    steps: int,
+    *,
+    together: int = 8,
+    spread: float = 0.05,
+    make: Callable[[], Any] | None = None,
+    **options: Any,
+) -> Learner:
     """PPO of Stable-Baselines3, trained for so many rounds; with a guard it sees the guard's features.
 
     Args:
         steps: Rounds of training.
         together: Episodes that are played side by side.
         spread: Of the proposals while it explores, as a share of half the range of actions.
+        make: Makes the environment to train on, where the original one is slow; the original one if None.
         options: Of `stable_baselines3.PPO`, over ours.
     """
 
@@ -93,7 +101,7 @@ def sb3(steps: int, *, together: int = 8, spread: float = 0.05, **options: Any) 
 
         torch.set_num_threads(1)
         known = None if certificate is None else plant.certificates[certificate](plant.contract)
-        env = Training(plant, known, plant.episodes(seed, 1)[0], together, seed)
+        env = Training(plant, known, plant.episodes(seed, 1)[0], together, seed, make)
         defaults = {
             "n_steps": plant.contract.horizon,
             "batch_size": plant.contract.horizon,
