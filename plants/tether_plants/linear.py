@@ -36,7 +36,8 @@ class LinearStructure(Structure):
     kind: ClassVar[str] = "linear"
     scalar: ClassVar[bool] = False
     gap_names: ClassVar[tuple[str, ...]] = ("gap",)
-    terms: ClassVar[int] = 8
+    turns: ClassVar[int] = 8
+    terms: ClassVar[int] = 5
     """K: from there on every later round is counted at once."""
 
     A: Rows
