@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_a_bound_that_forgets_later_rounds_breaks_the_promise(prior):
             return found._replace(totals=found.totals[:1])
 
     known = building.structure_of()
-    hasty = Hasty(**{name: getattr(known, name) for name in known.__dataclass_fields__})
+    hasty = Hasty(**{each.name: getattr(known, each.name) for each in fields(known)})
     tight = tether.Contract(lam=0.0, b=0.2, horizon=288, cost_floor=0.0)
     guarded = play(PLANT, DAYS, OFF, Shadowing(tight, hasty, building.Office()))
     assert tether.audit(guarded.costs, prior.costs, tight).violation_rate > 0.0
