@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tether_plants import anm
-from tether_plants.plant import find
 
 import tether
 from tether.certificates.structure import Round
 from tether.core.ops import NUMPY
+from tether_plants import anm
+from tether_plants.plant import find
 
 PLANT = find("anm")
 BOX = np.array([0.0, 0.0, -20.0]), np.array([30.0, 50.0, 20.0])

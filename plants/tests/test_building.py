@@ -6,14 +6,14 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from tether_plants import building
-from tether_plants.plant import find
-from tether_plants.study import play
 
 import tether
 from tether.certificates import Shadowing
 from tether.certificates.structure import Round
 from tether.core.ops import NUMPY
+from tether_plants import building
+from tether_plants.plant import Learned, find
+from tether_plants.study import play
 
 PLANT = find("building")
 OFF = PLANT.learners["off"](PLANT, 0, None)
@@ -110,9 +110,15 @@ def test_a_bound_that_forgets_later_rounds_breaks_the_promise(prior):
     known = building.structure_of()
     hasty = Hasty(**{each.name: getattr(known, each.name) for each in fields(known)})
     tight = tether.Contract(lam=0.0, b=0.2, horizon=288, cost_floor=0.0)
-    guarded = play(PLANT, DAYS, OFF, Shadowing(tight, hasty, building.Office()))
+
+    def save_and_strike(observations, features):
+        strikes = features[:, 3:] % 60.0 < 4.0  # rounds left
+        return np.where(strikes, 0.0, building.prior(observations))
+
+    strike = Learned(OFF.propose, save_and_strike)
+    guarded = play(PLANT, DAYS, strike, Shadowing(tight, hasty, building.Office()))
     assert tether.audit(guarded.costs, prior.costs, tight).violation_rate > 0.0
-    honest = play(PLANT, DAYS, OFF, building.shadowed(tight))
+    honest = play(PLANT, DAYS, strike, building.shadowed(tight))
     assert tether.audit(honest.costs, prior.costs, tight).violation_rate == 0.0
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+
 from tether_plants.__main__ import main
 from tether_plants.figures import write_figure
 from tether_plants.page import write_docs, write_page
