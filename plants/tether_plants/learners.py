@@ -28,7 +28,7 @@ def ours(
     *,
     passes: int = 30,
     batch: int = 20,
-    rate: float = 3e-3,
+    rate: float = 1e-2,
 ) -> Learner:
     """ACRL, trained through the guard on the plant's model; without a guard RL, which knows no cost.
 

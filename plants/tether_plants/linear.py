@@ -36,8 +36,7 @@ class LinearStructure(Structure):
     kind: ClassVar[str] = "linear"
     scalar: ClassVar[bool] = False
     gap_names: ClassVar[tuple[str, ...]] = ("gap",)
-    turns: ClassVar[int] = 8
-    terms: ClassVar[int] = 5
+    terms: ClassVar[int] = 8
     """K: from there on every later round is counted at once."""
 
     A: Rows

@@ -146,7 +146,7 @@ def study(
     episodes = min(episodes, plant.most or episodes)
     rows, traces = _left(folder, plant)
     done = {(row["seed"], row["learner"], row["certificate"]): row["episodes"] for row in rows}
-    checks = plant.checks(min(episodes, 20))
+    checks = plant.checks(max(2, min(episodes, 20)))
     for check in checks:
         report(
             f"{'holds' if check.holds else 'FAILS'}  {check.what}: {check.worst:.3g} of {check.allowed:.3g}"
