@@ -1,0 +1,126 @@
+"""Learners that any plant can have: ours and Stable-Baselines3, inside the guard or without one, and plain greed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tether_plants.plant import Learned, Learner, Plant
+
+
+def always(action: Callable[[Any], Any]) -> Learner:
+    """No learner at all: a rule that proposes `action(observation)`, guard or not; what the guard makes of greed."""
+
+    def learner(_plant: Plant, _seed: int, _certificate: str | None) -> Learned:
+        return Learned(
+            lambda _env, observation: action(observation),
+            lambda observations, _features: np.array([action(each) for each in observations]),
+        )
+
+    return learner
+
+
+def ours(
+    env: Callable[[], Any],
+    data: Callable[[Any], Any],
+    *,
+    passes: int = 30,
+    batch: int = 20,
+    rate: float = 1e-2,
+) -> Learner:
+    """ACRL, trained through the guard on the plant's model; without a guard RL, which knows no cost.
+
+    Args:
+        env: Makes the plant as an environment of tether's, which the checks compare with the original one; from a
+            `tether.Model` by `tether.systems.from_model(...).env`.
+        data: From numbers of episodes to what was drawn in them.
+        passes: Times that the training episodes are gone through.
+        batch: Episodes of a gradient step.
+        rate: Of Adam at the start.
+    """
+
+    def learner(plant: Plant, seed: int, certificate: str | None) -> Learned:
+        import jax
+
+        from tether.learn.train import Recipe, train
+
+        known_env, episodes = env(), data(plant.episodes(seed, 1)[0])
+        known = plant.certificates[certificate or next(iter(plant.certificates))](plant.contract)
+        recipe = Recipe(passes=passes, batch=batch, learning_rate=rate)
+        training = train(
+            "acrl" if certificate else "rl", known_env, episodes, known, seeds=[seed], recipe=recipe
+        )
+        policy = training.policy(plant.contract.lam, plant.contract.b, seed)
+        size = len(known_env.observation_names)
+
+        def one(observation: Any, features: Any) -> Any:
+            return policy(np.concatenate([observation[:size], features]))
+
+        def propose(played: Any, observation: Any) -> Any:
+            seen = np.asarray(observation, dtype=float)
+            return one(seen, () if certificate is None else played.guard.features(seen))
+
+        batched = jax.jit(jax.vmap(policy))
+
+        def rows(observations: Any, features: Any) -> Any:
+            memory = np.zeros((len(observations), 0)) if features is None else features
+            with jax.enable_x64(True):
+                return np.asarray(batched(np.concatenate([observations[:, :size], memory], axis=1)))
+
+        broken = float(training.history.violations.mean())
+        return Learned(propose, rows, training={"episodes": passes * len(episodes), "violation_rate": broken})
+
+    return learner
+
+
+def sb3(
+    steps: int,
+    *,
+    together: int = 8,
+    spread: float = 0.05,
+    make: Callable[[], Any] | None = None,
+    **options: Any,
+) -> Learner:
+    """PPO of Stable-Baselines3, trained for so many rounds; with a guard it sees the guard's features.
+
+    Args:
+        steps: Rounds of training.
+        together: Episodes that are played side by side.
+        spread: Of the proposals while it explores, as a share of half the range of actions.
+        make: Makes the environment to train on, where the original one is slow; the original one if None.
+        options: Of `stable_baselines3.PPO`, over ours.
+    """
+
+    def learner(plant: Plant, seed: int, certificate: str | None) -> Learned:
+        import torch
+        from stable_baselines3 import PPO
+
+        from tether_plants.training import Training
+
+        torch.set_num_threads(1)
+        known = None if certificate is None else plant.certificates[certificate](plant.contract)
+        env = Training(plant, known, plant.episodes(seed, 1)[0], together, seed, make)
+        defaults = {
+            "n_steps": plant.contract.horizon,
+            "batch_size": plant.contract.horizon,
+            "gamma": 0.97,
+            "learning_rate": 3e-4,
+            "policy_kwargs": {"log_std_init": float(np.log(spread))},
+        }
+        model = PPO("MlpPolicy", env, seed=seed, device="cpu", **{**defaults, **options})
+        model.learn(steps)
+
+        def rows(observations: Any, features: Any) -> Any:
+            action, _ = model.predict(env.scaled(observations, features), deterministic=True)
+            return env.proposals(action)
+
+        def propose(played: Any, observation: Any) -> Any:
+            seen = np.asarray(observation, dtype=float)
+            features = None if certificate is None else np.array([played.guard.features(seen)])
+            return rows(seen[None], features)[0]
+
+        return Learned(propose, rows, training=env.told())
+
+    return learner
