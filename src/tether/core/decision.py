@@ -33,12 +33,11 @@ class Reason(StrEnum):
     certificate carries another backup."""
     BREACH = "breach"
     """An assumption was breached in this episode; the prior's action was played."""
-    __hash__ = (
-        str.__hash__
-    )  # equal to its text, so it must have its hash; and guards count by it in every round
-
     OVERRIDE = "override"
     """Somebody played what was not safe; the prior's action was played, as nothing is known to be safe yet."""
+
+    # Equal to its text, so it must have its hash; and guards count by it in every round.
+    __hash__ = str.__hash__
 
 
 class Decision(NamedTuple):
