@@ -79,7 +79,9 @@ class Options:
         False
     )
     methods: Annotated[str | None, _part("Any of prior, random+acd, rl, rl+acd, crl, acrl")] = None
-    rules: Annotated[str | None, _part("Any of paper, released, tight")] = None
+    rules: Annotated[
+        str | None, _part("Certificates of the guard, any of paper, released, tight, structured")
+    ] = None
     modes: Annotated[str | None, _part("Any of offline, online")] = None
     lams: Annotated[str | None, _part("Relative slacks")] = None
     bs: Annotated[str | None, _part("Slacks a round, cost units")] = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tether.core.ops import Arrays, Carry, Flag, Inputs, Number, Values, jax_ops
+
+SEARCHED = "searched"
+"""The name of what a loop found, where a derivative is taken: it is kept, and all else of a round computed again."""
 
 
 class Jax(Arrays):
@@ -13,6 +16,19 @@ class Jax(Arrays):
 
     def __reduce__(self) -> Any:
         return jax_ops, ()
+
+    def largest_of(self, function: Callable[..., Number], given: Sequence[tuple[Number, ...]]) -> Number:
+        """See `Ops`."""
+        import jax
+
+        numbers = self._namespace
+        kind = numbers.result_type(*(number for each in given for number in each))
+        columns = [
+            numbers.stack([numbers.asarray(number, kind) for number in column])
+            for column in zip(*given, strict=True)
+        ]
+        found: Number = numbers.max(jax.vmap(function)(*columns))
+        return found
 
     def loop(
         self,
@@ -23,8 +39,10 @@ class Jax(Arrays):
     ) -> Carry:
         """See `Ops`."""
         import jax
+        from jax.ad_checkpoint import checkpoint_name
 
-        looped: Carry = jax.lax.fori_loop(0, count, lambda _, each: body(each), carry)
+        name: Any = checkpoint_name
+        looped: Carry = name(jax.lax.fori_loop(0, count, lambda _, each: body(each), carry), SEARCHED)
         return looped
 
     def at_boundary(

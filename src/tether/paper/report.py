@@ -70,7 +70,13 @@ def render(
         {
             "results": list(studies),
             "methods": [
-                {"name": each.name, "title": each.title, "guarded": each.guarded} for each in METHODS
+                {
+                    "name": each.name,
+                    "title": each.title,
+                    "guarded": each.guarded,
+                    "memory": each.sees_memory,
+                }
+                for each in METHODS
             ],
             "averages": [averages(study) for study in studies],
             "claims": claims_table(studies, evidence),
