@@ -64,11 +64,13 @@ class Evaluation:
     """Offline: times that the training episodes are gone through."""
     explored: int
     """Online: episodes that are played while learning, K."""
+    explorers: tuple[str, ...]
+    """The methods that explore, if there is a mode `online`."""
     recipe: RecipeName = "tether"
     """How learners are trained; with `paper` also on the paper's K episodes, made by augmentation."""
 
     def __post_init__(self) -> None:
-        for method in self.methods:
+        for method in (*self.methods, *self.explorers):
             method_of(method)
         for name, known in (("rules", FAMILY), ("trained_rules", FAMILY), ("modes", get_args(Mode))):
             for each in getattr(self, name):
@@ -100,19 +102,21 @@ def evaluation_of(system: System, scale: Scale, **changes: Any) -> Evaluation:
         changes: Fields of `Evaluation`; those that are None are left as they are.
     """
     full, defaults, family = scale == "full", system.defaults, family_of(system.env())
+    names = tuple(method.name for method in METHODS)
     made = Evaluation(
         system=system.name,
         scale=scale,
         lams=defaults.lams if full else defaults.quick_lams,
-        bs=defaults.bs,
+        bs=defaults.bs if full else defaults.bs[:1],
         seeds=tuple(range(5 if full else 3)),
-        methods=tuple(method.name for method in METHODS),
+        methods=names,
         rules=family,
         trained_rules=family if full else tuple(rule for rule in family if rule not in ("paper", "released")),
         modes=("offline", "online"),
         train_episodes=defaults.train_episodes if full else 480,
-        passes=(defaults.paper_passes if changes.get("recipe") == "paper" else 60) if full else 10,
-        explored=defaults.episodes if full else 500,
+        passes=(defaults.paper_passes if changes.get("recipe") == "paper" else 60) if full else 25,
+        explored=defaults.episodes if full else 300,
+        explorers=names if full or changes.get("methods") else tuple(filter(_explores, names)),
     )
     made = replace(made, **{name: value for name, value in changes.items() if value is not None})
     missing = [rule for rule in made.rules if rule not in family]
@@ -122,6 +126,12 @@ def evaluation_of(system: System, scale: Scale, **changes: Any) -> Evaluation:
         )
     trained = tuple(rule for rule in made.trained_rules if rule in made.rules)
     return replace(made, trained_rules=trained or made.rules[-1:])
+
+
+def _explores(name: str) -> bool:
+    """Whether a method explores in the quick run: not CRL, nor what learns offline as another method does."""
+    method = method_of(name)
+    return not method.bounds_cost and method.learned_by("offline").name == name
 
 
 def load_data(evaluation: Evaluation, system: System, data: Path | None) -> Plant:
@@ -136,11 +146,12 @@ def pieces(
 ) -> list[Piece]:
     """What is to be computed, in the order of its computation."""
     made = [Piece("guard", lambda report: _guard(evaluation, plant, data, report))]
-    made.append(Piece("limit", lambda report: _limit(evaluation, plant, report)))
     made += published_pieces(evaluation.system, paper, data)
     for mode in evaluation.modes:
         # RL first: the others are measured against it, and RL+ACD plays what it learned.
         for method in sorted(evaluation.methods, key=lambda method: method != "rl"):
+            if mode == "online" and method not in evaluation.explorers:
+                continue
             rules: Sequence[str | None] = [None]
             if method_of(method).guarded:
                 rules = evaluation.trained_rules if method_of(method).sees_memory else evaluation.rules
@@ -149,6 +160,7 @@ def pieces(
             for rule in rules:
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
                 made.append(Piece(name, _Learning(evaluation, plant, out, mode, method, rule)))
+    made.append(Piece("limit", lambda report: _limit(evaluation, plant, report)))
     return made
 
 
