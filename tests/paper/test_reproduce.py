@@ -124,8 +124,8 @@ def test_evaluations_are_the_paper_s_grid_and_a_small_one():
     )
     assert quick.explorers == ("prior", "random+acd", "rl", "acrl")
     assert paper.evaluation_of(CARBON, "quick", methods=("crl",)).explorers == full.methods == full.explorers
-    with pytest.raises(ValueError, match="tank has no structure, which the rule 'structured' needs"):
-        paper.evaluation_of(registry.find("tanks:SYSTEM"), "quick", rules=("structured",))
+    with pytest.raises(ValueError, match="tanks has no structure, which the rule 'structured' needs"):
+        paper.evaluation_of(registry.find("tanks:system"), "quick", rules=("structured",))
     cooling = registry.find("cooling")
     assert paper.evaluation_of(cooling, "full").lams == cooling.defaults.lams
 

@@ -62,7 +62,7 @@ const percentTick = (value) => `${Math.round(100 * value)} %`;
 
 /** Dots with their seed spread on a horizontal axis: rows of {label, marks: [{color, shape, values, name}]}. */
 function dots(width, { rows, label, bound = null, log = false, format = show }) {
-  const step = 38, left = 110, right = 20, top = 10, bottom = 40;
+  const step = 38, left = 124, right = 20, top = 10, bottom = 40;
   const height = top + bottom + rows.length * step;
   const all = rows.flatMap((row) => row.marks.flatMap((each) => each.values)).concat(bound === null ? [] : [bound]);
   let low = Math.min(...all), high = Math.max(...all);

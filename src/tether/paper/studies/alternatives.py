@@ -125,7 +125,10 @@ class _Player(eqx.Module):
             start = jax.tree.map(lambda number: jnp.asarray(number, zero.dtype), self.env.initial())
             carry = _Carry(start, start, zero, zero, zero)
             ahead = [jax.tree.map(lambda each, k=k: _later(each, k), series) for k in range(AHEAD)]
-            return jax.lax.scan(self._round, carry, (series, ahead))[1]  # type: ignore[no-any-return]
+            # Not the method itself, which JAX would try to hash with all its numbers.
+            _, seen = jax.lax.scan(lambda at, given: self._round(at, given), carry, (series, ahead))
+            rewards, costs = seen
+            return rewards, costs
 
         return jax.vmap(one, in_axes=1, out_axes=1)(drawn)
 
