@@ -27,8 +27,9 @@ class Jax(Arrays):
             numbers.stack([numbers.asarray(number, kind) for number in column])
             for column in zip(*given, strict=True)
         ]
-        found: Number = numbers.max(jax.vmap(function)(*columns))
-        return found
+        found = jax.vmap(function)(*columns)
+        # Not `max`, whose derivative looks for the entry that equals it: computed again, none may, to the last digit.
+        return self.largest([found[i] for i in range(len(given))])
 
     def loop(
         self,
