@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tether
-from tether.certificates.share import SEARCH
 from tether.simulate import rollout as module
 
 ENV = tether.envs.Carbon()
@@ -219,17 +218,3 @@ def test_without_a_last_round_and_with_schedules_the_rollout_decides_as_the_onli
         decision = guard.act(seen, 0.3 * seen[3])
         guard.observe(run.costs[0, h])
         assert decision.action == pytest.approx(float(run.actions[0, h]), rel=1e-12)
-
-
-def test_a_derivative_computes_rounds_again_but_does_not_search_again():
-    structured = tether.Structured(ENV.contract(2.0, 2.0, 24), ENV.structure)
-
-    def total_reward(action):
-        drawn = {name: jnp.asarray(EPISODES[name].T) for name in ENV.series}
-        played = module.play(ENV, lambda o, key: action, drawn, structured, 0, "outcomes")
-        return jnp.sum(played["rewards"])
-
-    def searches(function):
-        return str(jax.make_jaxpr(function)(1.0)).count(f"length={SEARCH}")
-
-    assert searches(total_reward) == searches(jax.grad(total_reward)) == 1

@@ -7,9 +7,6 @@ from typing import Any
 
 from tether.core.ops import Arrays, Carry, Flag, Inputs, Number, Values, jax_ops
 
-SEARCHED = "searched"
-"""The name of what a loop found, where a derivative is taken: it is kept, and all else of a round computed again."""
-
 
 class Jax(Arrays):
     """JAX's own ways of what a compiled program does differently."""
@@ -28,7 +25,6 @@ class Jax(Arrays):
             for column in zip(*given, strict=True)
         ]
         found = jax.vmap(function)(*columns)
-        # Not `max`, whose derivative looks for the entry that equals it: computed again, none may, to the last digit.
         return self.largest([found[i] for i in range(len(given))])
 
     def loop(
@@ -40,10 +36,8 @@ class Jax(Arrays):
     ) -> Carry:
         """See `Ops`."""
         import jax
-        from jax.ad_checkpoint import checkpoint_name
 
-        name: Any = checkpoint_name
-        looped: Carry = name(jax.lax.fori_loop(0, count, lambda _, each: body(each), carry), SEARCHED)
+        looped: Carry = jax.lax.fori_loop(0, count, lambda _, each: body(each), carry)
         return looped
 
     def at_boundary(

@@ -13,7 +13,6 @@ import numpy as np
 
 from tether.core import validate
 from tether.core.certificate import Box, Certificate, Choice, Outcome
-from tether.core.jax_ops import SEARCHED
 from tether.core.ops import jax_ops
 from tether.core.projection import length
 from tether.core.run import Run
@@ -194,10 +193,7 @@ def play(
         first = jax.tree.map(lambda values: values[0], drawn)
         memory = jax.vmap(lambda *given: waiting(env, certificate, late, *given))(memory, state, first)
     seen: dict[str, Any]
-    # A derivative computes each round again but for what was searched: half as much to compile as to keep it all.
-    kept_back = jax.checkpoint_policies.save_only_these_names(SEARCHED)
-    again: Any = jax.checkpoint(rounds, prevent_cse=False, policy=kept_back)
-    _, seen = jax.lax.scan(again, (0, (state, memory)), drawn)
+    _, seen = jax.lax.scan(rounds, (0, (state, memory)), drawn)
     return seen
 
 
