@@ -24,7 +24,7 @@ class Jax(Arrays):
             numbers.stack([numbers.asarray(number, kind) for number in column])
             for column in zip(*given, strict=True)
         ]
-        found = jax.vmap(function)(*columns)
+        found: Any = jax.vmap(function)(*columns)
         return self.largest([found[i] for i in range(len(given))])
 
     def loop(
