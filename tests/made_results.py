@@ -147,6 +147,17 @@ def made_results(system="carbon", source="embedded", paper=None):
             for i in range(2)
         ],
         "tracks": tracks,
+        "limit": {
+            **{"lam": 2.0, "b": 2.0, "episodes": 2, "prior": 10.0, "attained": 49.0, "upper": 50.0},
+            "shares": [
+                {
+                    **{"mode": "offline", "method": "acrl", "rule": rule, "seed": seed},
+                    **{"lam": 2.0, "b": 2.0, "reward": 10.0 + 40.0 * share, "share": share},
+                }
+                for rule, share in (("paper", 0.5), ("tight", 0.75))
+                for seed in (0, 1)
+            ],
+        },
         "published": [],
         "paper": paper,
         "provenance": {

@@ -54,6 +54,37 @@ def test_the_largest_of_several_is_nan_if_one_is_wherever_it_stands():
     assert FLOATS.largest((0.0, math.inf, -math.inf)) == math.inf
 
 
+def test_the_largest_of_a_function_is_the_same_however_it_is_computed_and_nan_if_one_is():
+    def product(first, second):
+        return first * second - 1.0
+
+    for given in (
+        [(2.0, 3.0), (1.0, 9.0), (-4.0, 1.0)],
+        [(2.0, 3.0)],
+        [(1.0, 2.0), (math.nan, 1.0), (7.0, 1.0)],
+    ):
+        expected = FLOATS.largest([product(*each) for each in given])
+        for ops in (FLOATS, NUMPY, jax_ops()):
+            assert same(float(ops.largest_of(product, given)), expected), (ops, given)
+
+
+def test_compiled_a_function_is_seen_once_and_single_precision_stays_single():
+    import jax
+    import jax.numpy as jnp
+
+    calls = []
+
+    def square(first, second):
+        calls.append(first)
+        return first * first + second
+
+    with jax.enable_x64(True):
+        found = jax_ops().largest_of(square, [(jnp.float32(1.5), 0.1), (2.0, 0.2), (0.5, 0.3)])
+    assert len(calls) == 1
+    assert found.dtype == jnp.float32
+    assert float(found) == pytest.approx(4.2)
+
+
 def test_truth_values_are_joined_as_everywhere():
     assert (FLOATS.where(True, 1.0, 2.0), FLOATS.where(False, 1.0, 2.0)) == (1.0, 2.0)
     for first, second in itertools.product((True, False), repeat=2):

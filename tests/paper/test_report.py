@@ -58,7 +58,7 @@ def test_each_figure_says_what_it_is_of():
         mode = "offline" if name == "rules" else "online"  # the paper's figures are of what was explored
         assert f"learned {mode}" in title, name
         assert "recipe tether" in title, name
-        assert ("each rule" if name == "rules" else "rule tight") in title, name
+        assert ("each certificate" if name == "rules" else "certificate tight") in title, name
 
 
 def test_figures_without_numbers_are_left_out():

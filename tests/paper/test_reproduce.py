@@ -67,7 +67,7 @@ def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_n
     assert exit_code(monkeypatch, *TINY, "--out", tmp_path / "whole") == 0
     assert (out / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
     assert sorted(file.name for file in out.iterdir() if not file.name.startswith(".")) == [
-        *("pieces", "report.html", "results.json", "run.json"),
+        *("figures", "pieces", "report.html", "results.json", "run.json"),
     ]
 
     results = read_results(out / "results.json")
@@ -84,6 +84,13 @@ def test_a_run_that_is_killed_and_resumed_gives_the_same_bytes_as_one_that_was_n
             assert max(rows[learner, rule]["violation_rates"]) == 0.0
             assert rows[learner, rule]["worst_margin"] >= 0.0
     assert rows["greedy", "tight"]["rewards"] > rows["greedy", "paper"]["rewards"]
+    limit = results["limit"]
+    assert (limit["lam"], limit["b"], limit["episodes"]) == (2.0, 2.0, 60)
+    assert limit["prior"] < limit["attained"] <= limit["upper"]
+    shares = {(row["method"], row["rule"]): row["share"] for row in limit["shares"] if row["seed"] == 0}
+    assert shares["rl+acd", "paper"] < shares["rl+acd", "tight"] < 1.0
+    assert "First figure" in shown.err
+    assert (out / "figures" / "guard.png").exists()
     for track in results["tracks"]:
         assert len(track["action"]) == 24
         if track["method"] == "rl+acd":
@@ -108,9 +115,17 @@ def test_evaluations_are_the_paper_s_grid_and_a_small_one():
     assert (inference.lams, inference.bs, inference.explored) == ((5.0, 7.0), (6.0,), 2160)
     assert (inference.train_episodes, inference.passes) == (2160, 60)
     quick = paper.evaluation_of(CARBON, "quick", seeds=(3,), lams=None)
-    assert (quick.lams, quick.bs, quick.seeds) == ((0.0, 2.0, 6.0), (2.0, 6.0), (3,))
-    assert (quick.explored, quick.train_episodes, quick.passes) == (500, 480, 10)
+    assert (quick.lams, quick.bs, quick.seeds) == ((0.0, 2.0, 6.0), (2.0,), (3,))
+    assert (quick.explored, quick.train_episodes, quick.passes) == (300, 480, 25)
     assert paper.evaluation_of(CARBON, "quick", rules=("paper",)).trained_rules == ("paper",)
+    assert (quick.rules, quick.trained_rules) == (
+        ("paper", "released", "tight", "structured"),
+        ("tight", "structured"),
+    )
+    assert quick.explorers == ("prior", "random+acd", "rl", "acrl")
+    assert paper.evaluation_of(CARBON, "quick", methods=("crl",)).explorers == full.methods == full.explorers
+    with pytest.raises(ValueError, match="tanks has no structure, which the rule 'structured' needs"):
+        paper.evaluation_of(registry.find("tanks:system"), "quick", rules=("structured",))
     cooling = registry.find("cooling")
     assert paper.evaluation_of(cooling, "full").lams == cooling.defaults.lams
 
@@ -134,7 +149,7 @@ def test_the_paper_s_recipe_has_its_rates_and_its_episodes_by_augmentation():
     online = [
         piece.name for piece in paper.pieces(wanted, None, None, None, None) if "online-acrl" in piece.name
     ]
-    assert online == ["online-acrl-paper", "online-acrl-released", "online-acrl-tight"]
+    assert online == [f"online-acrl-{rule}" for rule in ("paper", "released", "tight", "structured")]
 
 
 @pytest.mark.needs_data

@@ -1,24 +1,24 @@
-"""Learners that nobody would trust, with no guard and with each of its rules: what the guard is worth by itself."""
+"""Learners that nobody would trust, with no guard and with each certificate: what the guard is worth by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tether.certificates import LipschitzCertificate, Rule
 from tether.core.audit import Audit, audit
 from tether.core.contract import Contract
 from tether.core.run import Run
 from tether.data.episodes import Episodes
-from tether.simulate.rollout import Policy, rollout
+from tether.simulate.rollout import rollout
 from tether.systems import registry
 from tether.systems.base import Env
+from tether.systems.certified import family_of, member
 
 HALVINGS = 48
 """Of the interval in which an entry of the greedy action lies."""
@@ -110,6 +110,10 @@ def _root(slope: Callable[[Any], Any], low: Any, high: Any, start: Any) -> Any:
     return 0.5 * (least + most)
 
 
+LEARNERS = ("random", "greedy")
+"""Of the study."""
+
+
 class Uniform(eqx.Module):
     """Proposes any action of a range with equal probability: a learner before its first update."""
 
@@ -137,30 +141,44 @@ class Uniform(eqx.Module):
         return jax.random.uniform(key, shape, dtype, minval=self.low, maxval=self.high)
 
 
+class _Hostile(eqx.Module):
+    """One of `LEARNERS`."""
+
+    greedy: Greedy = eqx.field(static=True)
+    uniform: Uniform
+    which: Any = eqx.field(converter=jnp.asarray)
+    """Its place among them."""
+
+    def __call__(self, observation: Any, key: Any) -> Any:
+        """What it proposes."""
+        return jnp.where(self.which == 0, self.uniform(observation, key), self.greedy(observation))
+
+
 def guard_study(
     env: Env,
     contract: Contract,
     draw: Callable[[int], Episodes],
     seeds: Sequence[int],
-    rules: Sequence[Rule] = get_args(Rule),
+    rules: Sequence[str] | None = None,
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
-    """Play the prior, a random and a greedy learner, with no guard and with each rule.
+    """Play the prior, a random and a greedy learner, with no guard and with each certificate.
 
     Args:
         env: The system.
         contract: The promise.
         draw: The episodes of a seed.
         seeds: Of the episodes, where they are drawn, and of the random learner.
-        rules: Of the guard.
+        rules: Certificates of the guard (`tether.systems.certified.FAMILY`); all that the system has if None.
         report: Called with (pieces done, pieces in all) after each piece of work.
 
     Returns:
         The part `guard` of `results.json` (see docs/results.md).
     """
-    learners: dict[str, Policy] = {"random": Uniform.of(env), "greedy": Greedy(env)}
-    guards: list[Rule | None] = [None, *rules]
-    played: dict[tuple[str, Rule | None], list[tuple[Run, Audit]]] = {("prior", None): []}
+    # One program for both learners: which of them plays is a number in it.
+    learners = {name: _Hostile(Greedy(env), Uniform.of(env), place) for place, name in enumerate(LEARNERS)}
+    guards: list[str | None] = [None, *(family_of(env) if rules is None else rules)]
+    played: dict[tuple[str, str | None], list[tuple[Run, Audit]]] = {("prior", None): []}
     total = len(seeds) * (1 + len(learners) * len(guards))
     done = 0
     for seed in seeds:
@@ -171,7 +189,7 @@ def guard_study(
         report(done, total)
         for name, learner in learners.items():
             for rule in guards:
-                certificate = None if rule is None else LipschitzCertificate(contract, env.sensitivity, rule)
+                certificate = None if rule is None else member(rule, env, contract)
                 run = rollout(env, learner, episodes, certificate, seed=seed, record="outcomes")
                 played.setdefault((name, rule), []).append((run, audit(run, prior, contract)))
                 done += 1
@@ -187,7 +205,7 @@ def guard_study(
     }
 
 
-def _row(learner: str, rule: Rule | None, results: list[tuple[Run, Audit]]) -> dict[str, Any]:
+def _row(learner: str, rule: str | None, results: list[tuple[Run, Audit]]) -> dict[str, Any]:
     runs, audits = zip(*results, strict=True)
     return {
         "learner": learner,
@@ -201,7 +219,7 @@ def _row(learner: str, rule: Rule | None, results: list[tuple[Run, Audit]]) -> d
     }
 
 
-def _curve(learner: str, rule: Rule | None, verdict: Audit) -> dict[str, Any]:
+def _curve(learner: str, rule: str | None, verdict: Audit) -> dict[str, Any]:
     """Over the rounds, for the first seed: the spread of J_h, and the largest J_h / bound_h."""
     return {
         "learner": learner,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,7 +70,8 @@ def safe_sets(
         env: The system.
         episode: What was drawn; one episode.
         certificate: Of the guard.
-        policy: observation to action; by default the one that maximises the reward of the round at hand.
+        policy: observation to action, or one that was trained (`tether.load_policy`), which sees the guard's memory;
+            by default the one that maximises the reward of the round at hand.
 
     Example:
         >>> import tether
@@ -82,7 +84,8 @@ def safe_sets(
         2
     """
     guard = Guard(certificate, env.prior, env.low, env.high, env.norm)
-    propose = _greedy(env) if policy is None else policy
+    trained: Any = getattr(policy, "propose", None)
+    propose = _greedy(env) if policy is None else policy if trained is None else partial(trained, guard)
     ends: list[list[Any]] = []
 
     def asked(observation: Any) -> Any:

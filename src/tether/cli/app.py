@@ -31,6 +31,7 @@ from tether.cli import (
     limit,
     report,
     reproduce,
+    reproduce_alternatives,
     reproduce_estimate,
     reproduce_open,
     reproduce_paced,
@@ -109,6 +110,7 @@ _add(
         "estimate": reproduce_estimate.reproduce_estimate,
         "open": reproduce_open.reproduce_open,
         "paced": reproduce_paced.reproduce_paced,
+        "alternatives": reproduce_alternatives.reproduce_alternatives,
     },
 )
 _add(

@@ -79,7 +79,9 @@ class Options:
         False
     )
     methods: Annotated[str | None, _part("Any of prior, random+acd, rl, rl+acd, crl, acrl")] = None
-    rules: Annotated[str | None, _part("Any of paper, released, tight")] = None
+    rules: Annotated[
+        str | None, _part("Certificates of the guard, any of paper, released, tight, structured")
+    ] = None
     modes: Annotated[str | None, _part("Any of offline, online")] = None
     lams: Annotated[str | None, _part("Relative slacks")] = None
     bs: Annotated[str | None, _part("Slacks a round, cost units")] = None
@@ -122,7 +124,7 @@ def reproduce(options: Options) -> None:
     """
     from tether.paper import assembly, engines, evaluation, results
     from tether.paper.identity import identity
-    from tether.paper.report import summary_tables, write_report
+    from tether.paper.report import summary_tables, write_first_figure, write_report
     from tether.systems import registry
 
     data, paper, system = options.data, options.paper, registry.find(options.system)
@@ -133,9 +135,16 @@ def reproduce(options: Options) -> None:
         todo = evaluation.pieces(wanted, plant, folder, data, paper)
         with shell.progress() as progress:
             watch = shell.Watch(progress, system.name, len(todo))
+
+            def finished(piece: engines.Piece, found: bool) -> None:
+                watch.finished(piece, found)
+                if piece.name == "guard":
+                    first = write_first_figure(folder, {"title": system.title, "data": known["data"]})
+                    progress.console.print(f"First figure: {first}", soft_wrap=True)
+
             with watch:
                 done = engines.run_pieces(
-                    folder, known, todo, resume=options.resume, tell=watch.tell, finished=watch.finished
+                    folder, known, todo, resume=options.resume, tell=watch.tell, finished=finished
                 )
             watch.say("report")
             content = assembly.assemble(wanted, plant, engines.read_identity(folder), done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -14,6 +14,19 @@ class Jax(Arrays):
 
     def __reduce__(self) -> Any:
         return jax_ops, ()
+
+    def largest_of(self, function: Callable[..., Number], given: Sequence[tuple[Number, ...]]) -> Number:
+        """See `Ops`."""
+        import jax
+
+        numbers = self._namespace
+        kind = numbers.result_type(*(number for each in given for number in each))
+        columns = [
+            numbers.stack([numbers.asarray(number, kind) for number in column])
+            for column in zip(*given, strict=True)
+        ]
+        found: Any = jax.vmap(function)(*columns)
+        return self.largest([found[i] for i in range(len(given))])
 
     def loop(
         self,

@@ -122,6 +122,9 @@ class Ops(Protocol):
     def largest(self, values: Sequence[Number]) -> Number:
         """The largest of several numbers; NaN if any is."""
 
+    def largest_of(self, function: Callable[..., Number], given: Sequence[tuple[Number, ...]]) -> Number:
+        """The largest `function(*each)` of several tuples of numbers; NaN if any is. Compiled, the function is once."""
+
     # Several numbers a case: arrays, as in NumPy, `jax.numpy` and the array API standard. Not in `FLOATS`.
     def asarray(self, values: Any, dtype: Any = ...) -> Any:
         """The values as an array."""
@@ -298,6 +301,10 @@ class _Floats:
         return max(values) if total == total else _largest(values)
 
     @staticmethod
+    def largest_of(function: Callable[..., Number], given: Sequence[tuple[Number, ...]]) -> Number:
+        return _Floats.largest([function(*each) for each in given])
+
+    @staticmethod
     def epsilon(value: Number | Array) -> float:  # noqa: ARG004
         return FLOAT64
 
@@ -365,6 +372,10 @@ class Arrays:
         for value in values[1:]:
             largest = self._namespace.maximum(largest, value)
         return largest
+
+    def largest_of(self, function: Callable[..., Number], given: Sequence[tuple[Number, ...]]) -> Number:
+        """See `Ops`."""
+        return self.largest([function(*each) for each in given])
 
     def epsilon(self, value: Number | Array) -> float:
         """See `Ops`."""

@@ -60,6 +60,7 @@ def assemble(
         "scores": _with_regrets(_gathered(done, "scores")),
         "exploration": _gathered(done, "exploration"),
         "guard": done["guard"],
+        "limit": _limit(done),
         "boards": _boards(plant),
         "episodes": _episodes(plant, np.cumsum(prior.costs, axis=1)),
         "tracks": _gathered(done, "tracks"),
@@ -83,6 +84,19 @@ def _bounds(evaluation: Evaluation, costs: Any, horizon: int) -> list[dict[str, 
         for b in evaluation.bs
         for lam in evaluation.lams
     ]
+
+
+def _limit(done: dict[str, Any]) -> dict[str, Any] | None:
+    """The hindsight limit of one setting, and the share of it that each policy reaches."""
+    found = done["limit"]
+    if found is None:
+        return None
+    room = found["upper"] - found["prior"]
+    shares = [
+        {**row, "share": (row["reward"] - found["prior"]) / room if room > 0.0 else None}
+        for row in _gathered(done, "limited")
+    ]
+    return {**found, "shares": shares}
 
 
 def _gathered(done: dict[str, Any], part: str) -> list[dict[str, Any]]:

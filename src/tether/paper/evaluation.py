@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tether.assure import hostile
-from tether.certificates import LipschitzCertificate, Rule
+from tether.assure.limit import hindsight_limit
+from tether.assure.safe_sets import safe_sets
+from tether.certificates import Certificate
 from tether.core import validate
 from tether.data.episodes import Episodes
 from tether.learn.methods import METHODS, method_of
@@ -19,7 +22,9 @@ from tether.learn.train import Exploration, Mode, Training, evaluate, regrets, t
 from tether.learn.trial import RecipeName, recipe_of
 from tether.paper.engines import Piece
 from tether.paper.studies.published import published_pieces
+from tether.simulate.eager import eager
 from tether.simulate.rollout import rollout
+from tether.systems.certified import FAMILY, family_of, member
 from tether.systems.system import System
 
 Report = Callable[[int, int, str], None]
@@ -30,6 +35,8 @@ CURVE = 500
 """Episodes of the paper's regret curves."""
 SHOWN = 3
 """Test episodes, the first ones, that the report's player shows."""
+LIMITED = 100
+"""Test episodes, at most, whose hindsight limit is found."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,10 @@ class Evaluation:
     """Slacks a round of the grid, cost units."""
     seeds: tuple[int, ...]
     methods: tuple[str, ...]
-    rules: tuple[Rule, ...]
-    """Of the guard. What needs no training of its own is played with all of them ..."""
-    trained_rules: tuple[Rule, ...]
+    rules: tuple[str, ...]
+    """Certificates of the guard (`tether.systems.certified.FAMILY`), the best last. What needs no training of its own
+    is played with all of them ..."""
+    trained_rules: tuple[str, ...]
     """... and ACRL is trained with these; other guarded methods play online with the last of them."""
     modes: tuple[Mode, ...]
     train_episodes: int
@@ -56,15 +64,17 @@ class Evaluation:
     """Offline: times that the training episodes are gone through."""
     explored: int
     """Online: episodes that are played while learning, K."""
+    explorers: tuple[str, ...]
+    """The methods that explore, if there is a mode `online`."""
     recipe: RecipeName = "tether"
     """How learners are trained; with `paper` also on the paper's K episodes, made by augmentation."""
 
     def __post_init__(self) -> None:
-        for method in self.methods:
+        for method in (*self.methods, *self.explorers):
             method_of(method)
-        for name, kind in (("rules", Rule), ("trained_rules", Rule), ("modes", Mode)):
+        for name, known in (("rules", FAMILY), ("trained_rules", FAMILY), ("modes", get_args(Mode))):
             for each in getattr(self, name):
-                validate.choice(name.removesuffix("s"), each, get_args(kind))
+                validate.choice(name.removesuffix("s"), each, known)
         for name in ("lams", "bs"):
             for each in getattr(self, name):
                 validate.number(name.removesuffix("s"), each, minimum=0.0)
@@ -91,24 +101,37 @@ def evaluation_of(system: System, scale: Scale, **changes: Any) -> Evaluation:
             recipe `paper` it is the paper's evaluation.
         changes: Fields of `Evaluation`; those that are None are left as they are.
     """
-    full, defaults = scale == "full", system.defaults
+    full, defaults, family = scale == "full", system.defaults, family_of(system.env())
+    names = tuple(method.name for method in METHODS)
     made = Evaluation(
         system=system.name,
         scale=scale,
         lams=defaults.lams if full else defaults.quick_lams,
-        bs=defaults.bs,
+        bs=defaults.bs if full else defaults.bs[:1],
         seeds=tuple(range(5 if full else 3)),
-        methods=tuple(method.name for method in METHODS),
-        rules=get_args(Rule),
-        trained_rules=get_args(Rule) if full else ("tight",),
+        methods=names,
+        rules=family,
+        trained_rules=family if full else tuple(rule for rule in family if rule not in ("paper", "released")),
         modes=("offline", "online"),
         train_episodes=defaults.train_episodes if full else 480,
-        passes=(defaults.paper_passes if changes.get("recipe") == "paper" else 60) if full else 10,
-        explored=defaults.episodes if full else 500,
+        passes=(defaults.paper_passes if changes.get("recipe") == "paper" else 60) if full else 25,
+        explored=defaults.episodes if full else 300,
+        explorers=names if full or changes.get("methods") else tuple(filter(_explores, names)),
     )
     made = replace(made, **{name: value for name, value in changes.items() if value is not None})
+    missing = [rule for rule in made.rules if rule not in family]
+    if missing:
+        raise ValueError(
+            f"{system.name} has no structure, which the rule {missing[0]!r} needs; it has {family}"
+        )
     trained = tuple(rule for rule in made.trained_rules if rule in made.rules)
     return replace(made, trained_rules=trained or made.rules[-1:])
+
+
+def _explores(name: str) -> bool:
+    """Whether a method explores in the quick run: not CRL, nor what learns offline as another method does."""
+    method = method_of(name)
+    return not method.bounds_cost and method.learned_by("offline").name == name
 
 
 def load_data(evaluation: Evaluation, system: System, data: Path | None) -> Plant:
@@ -127,14 +150,17 @@ def pieces(
     for mode in evaluation.modes:
         # RL first: the others are measured against it, and RL+ACD plays what it learned.
         for method in sorted(evaluation.methods, key=lambda method: method != "rl"):
-            rules: Sequence[Rule | None] = [None]
-            if method_of(method).sees_memory:
-                rules = evaluation.trained_rules
-            elif method_of(method).guarded:
-                rules = evaluation.rules if mode == "offline" else evaluation.trained_rules[-1:]
+            if mode == "online" and method not in evaluation.explorers:
+                continue
+            rules: Sequence[str | None] = [None]
+            if method_of(method).guarded:
+                rules = evaluation.trained_rules if method_of(method).sees_memory else evaluation.rules
+                if mode == "online" and not (method_of(method).sees_memory and evaluation.scale == "full"):
+                    rules = evaluation.trained_rules[-1:]
             for rule in rules:
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
                 made.append(Piece(name, _Learning(evaluation, plant, out, mode, method, rule)))
+    made.append(Piece("limit", lambda report: _limit(evaluation, plant, report)))
     return made
 
 
@@ -147,7 +173,7 @@ class _Learning:
     out: Path
     mode: Mode
     method: str
-    rule: Rule | None
+    rule: str | None
 
     def __call__(self, report: Report) -> dict[str, Any]:
         method, training = method_of(self.method), self._train(self.method, report)
@@ -161,15 +187,28 @@ class _Learning:
             ]
         elif method.learns and method.learned_by(self.mode).name == method.name:
             content["exploration"] = [tag | row for row in self._learned(training)]
+        content["limited"] = [tag | row for row in self._limited(training)]
         if self.mode == "offline":
             content["tracks"] = [tag | track for track in self._tracks(training)]
         return content
 
-    def _certificate(self) -> LipschitzCertificate:
-        env = self.plant.env
-        lam, b = self.evaluation.lams[0], self.evaluation.bs[0]
-        contract = env.contract(lam, b, self.plant.train.horizon)
-        return LipschitzCertificate(contract, env.sensitivity, self.rule or "tight")
+    def _certificate(self, lam: float | None = None, b: float | None = None) -> Certificate:
+        """Of a setting, by default the first; where there is no guard, one that holds the contract."""
+        env, wanted = self.plant.env, self.evaluation
+        lam, b = wanted.lams[0] if lam is None else lam, wanted.bs[0] if b is None else b
+        return member(self.rule or "tight", env, env.contract(lam, b, self.plant.train.horizon))
+
+    def _limited(self, training: Training) -> list[dict[str, Any]]:
+        """What each seed's policy earns on the episodes whose hindsight limit is known."""
+        env, (lam, b) = self.plant.env, self.evaluation.shown
+        if training.method.plays_prior:
+            return []
+        guard = self._certificate(lam, b) if training.method.guarded else None
+        chosen, rows = limited(len(self.plant.test)), []
+        for seed in training.seeds:
+            run = rollout(env, training.policy(lam, b, seed), self.plant.test, guard, record="outcomes")
+            rows.append({"lam": lam, "b": b, "seed": seed, "reward": float(run.returns[chosen].mean())})
+        return rows
 
     def _train(self, method: str, report: Report) -> Training:
         """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
@@ -238,34 +277,70 @@ class _Learning:
         """The first test episodes, round by round, played by the first seed's policy for each setting."""
         if method_of(self.method).plays_prior or self.rule not in (None, self.evaluation.trained_rules[-1]):
             return []
-        env, seed = self.plant.env, training.seeds[0]
-        episodes = self.plant.test[: min(SHOWN, len(self.plant.test))]
-        prior = np.cumsum(rollout(env, env.prior, episodes, record="outcomes").costs, axis=1)
-        tracks = []
+        seed, tracks = training.seeds[0], []
         for lam, b in training.settings:
-            contract = env.contract(lam, b, episodes.horizon)
-            guard = (
-                replace(self._certificate(), contract=contract) if method_of(self.method).guarded else None
-            )
-            run = rollout(env, training.policy(lam, b, seed), episodes, guard)
-            assert run.prior_actions is not None
-            assert run.radii is not None
-            curves = {
-                "action": run.actions,
-                "proposal": run.proposals,
-                "prior_action": run.prior_actions,
-                "cost": np.cumsum(run.costs, axis=1),
-                "bound": contract.bound(prior, np.arange(1, episodes.horizon + 1)),
-            }
-            if guard is not None:
-                # Of a vector: what each entry may be where the others are the prior's.
-                radii = run.radii.reshape(*run.radii.shape, *(1 for _ in env.action_shape))
-                curves["low"] = np.maximum(run.prior_actions - radii, env.low)
-                curves["high"] = np.minimum(run.prior_actions + radii, env.high)
-            for i in range(len(episodes)):
-                track = {name: rounded(values[i]) for name, values in curves.items()}
+            policy = training.policy(lam, b, seed)
+            for i in range(min(SHOWN, len(self.plant.test))):
+                track = self._track(policy, self.plant.test[i : i + 1], lam, b)
+                track = {name: rounded(values) for name, values in track.items()}
                 tracks.append({"lam": lam, "b": b, "episode": i, **track})
         return tracks
+
+    def _track(self, policy: Any, episode: Episodes, lam: float, b: float) -> dict[str, Any]:
+        """One episode, round by round: what the player draws."""
+        env = self.plant.env
+        if method_of(self.method).guarded:
+            seen = safe_sets(env, episode, self._certificate(lam, b), policy)
+            return {
+                "action": seen.played,
+                "proposal": seen.wish,
+                "prior_action": seen.prior,
+                "cost": np.cumsum(seen.costs),
+                "bound": seen.bounds,
+                "low": seen.low,
+                "high": seen.high,
+            }
+        turns, trusted = (list(eager(env, episode, each)) for each in (policy, env.prior))
+        costs = np.cumsum([turn.cost for turn in trusted])
+        return {
+            "action": np.array([turn.action for turn in turns]),
+            "proposal": np.array([turn.proposal for turn in turns]),
+            "prior_action": np.array([env.prior(turn.observation) for turn in turns]),
+            "cost": np.cumsum([turn.cost for turn in turns]),
+            "bound": env.contract(lam, b, episode.horizon).bound(costs, np.arange(1, episode.horizon + 1)),
+        }
+
+
+def limited(count: int) -> Any:
+    """Which of so many test episodes the hindsight limit is found for: `LIMITED` of them, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(LIMITED, count)).round().astype(int))
+
+
+def _limit(evaluation: Evaluation, plant: Plant, report: Report) -> dict[str, Any] | None:
+    """How much anybody could have earned who keeps the promise and knows all draws; None if nothing can solve it."""
+    if find_spec("cvxpy") is None or plant.system.program is None:
+        return None
+    env, (lam, b) = plant.env, evaluation.shown
+    episodes = plant.test[limited(len(plant.test))]
+    prior = rollout(env, env.prior, plant.test, record="outcomes")
+    chosen = limited(len(plant.test))
+    found = hindsight_limit(
+        env,
+        episodes,
+        env.contract(lam, b, episodes.horizon),
+        prior.costs[chosen],
+        program=plant.system.program,
+        processes=1,
+        report=lambda done, total: report(done, total, ""),
+    )
+    return {
+        "lam": lam,
+        "b": b,
+        "episodes": len(episodes),
+        "prior": float(prior.returns[chosen].mean()),
+        "attained": float(found.attained.mean()),
+        "upper": float(found.upper.mean()),
+    }
 
 
 def _guard(evaluation: Evaluation, plant: Plant, data: Path | None, report: Report) -> dict[str, Any]:

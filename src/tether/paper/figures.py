@@ -122,9 +122,7 @@ def guard_figure(results: dict[str, Any]) -> Figure:
         axis.set_yscale(scale)
         axis.set_xlabel("round h")
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8)
-    learners = (
-        f"lam = {study['lam']:g}, b = {study['b']:g}; learners that learn nothing, guard with rule {rule}"
-    )
+    learners = f"lam = {study['lam']:g}, b = {study['b']:g}; learners that learn nothing, guard with certificate {rule}"
     _name(figure, results, "hostile learners", learners)
     return figure
 
@@ -166,16 +164,20 @@ def _against_lam(results: dict[str, Any], field: str, label: str) -> Figure | No
     figure, axes = new_figure(
         max(6.6, 1.3 + 3.9 * len(grid["bs"])), 3.2, columns=len(grid["bs"]), sharey=True
     )
-    drawn, lowest = False, 0.0
+    drawn, lowest, main = False, 0.0, _main_rule(results)
     for axis, b in zip(axes[0], grid["bs"], strict=True):
         for method in grid["methods"]:
             if field == "regret" and method == "rl":
                 continue
-            found = [(lam, _values(results, field, method, lam, b)) for lam in grid["lams"]]
-            points = [(lam, values) for lam, values in found if values]
-            if points:
-                drawn, lowest = True, min(lowest, *(min(values) for _, values in points))
-                _draw_seeds(axis, [lam for lam, _ in points], [values for _, values in points], method, "o")
+            for rule in _family(results, method):
+                found = [
+                    (lam, _values(results, field, method, lam, b, rule=rule or None)) for lam in grid["lams"]
+                ]
+                points = [(lam, values) for lam, values in found if values]
+                if points:
+                    drawn, lowest = True, min(lowest, *(min(values) for _, values in points))
+                    lams, values = zip(*points, strict=True)
+                    _draw_seeds(axis, lams, values, method, "o", rule, "-" if rule in ("", main) else ":")
         axis.set_title(f"b = {b:g}", loc="left")
         axis.set_xlabel("lam")
         axis.set_xticks(grid["lams"])
@@ -236,13 +238,13 @@ def _costs(results: dict[str, Any]) -> Figure:
 
 @styled
 def _rules(results: dict[str, Any]) -> Figure | None:
-    """The reward of each guarded method under each rule of the guard."""
+    """The reward of each guarded method under each certificate of the guard."""
     grid = results["grid"]
     methods = [method for method in grid["methods"] if method_of(method).guarded]
     if not methods or len(grid["rules"]) < 2:
         return None
     figure, axes = new_figure(3.2 * len(methods), 3.2, columns=len(methods))
-    looks = dict(zip(grid["rules"], ((RED, "s"), (PURPLE, "^"), (BLUE, "o")), strict=False))
+    looks = dict(zip(grid["rules"], ((RED, "s"), (PURPLE, "^"), (SKY, "v"), (BLUE, "o")), strict=False))
     for axis, method in zip(axes[0], methods, strict=True):
         for rule, (color, marker) in looks.items():
             found = [
@@ -269,18 +271,37 @@ def _rules(results: dict[str, Any]) -> Figure | None:
     handles = {line.get_label(): line for axis in axes[0] for line in axis.lines}
     figure.legend(handles=handles.values(), loc="outside lower center", ncols=len(handles), fontsize=8)
     mode = grid["modes"][0]
-    _name(figure, results, f"the rules of the guard, b = {grid['bs'][0]:g}", _how(results, mode, "each rule"))
+    _name(
+        figure,
+        results,
+        f"the certificates of the guard, b = {grid['bs'][0]:g}",
+        _how(results, mode, "each certificate"),
+    )
     return figure
 
 
-def _draw_seeds(axis: Any, x: Any, values: Any, method: str, marker: str = "") -> None:
-    """The mean of values [points, seeds] and the band of their range."""
+def _family(results: dict[str, Any], method: str) -> list[str]:
+    """The certificates with which a method has scores in the figures' mode, the main one last; `""` if there is one."""
+    rows = [
+        row["rule"]
+        for row in results["scores"]
+        if (row["mode"], row["method"]) == (_after(results), method) and row["rule"] is not None
+    ]
+    found = [rule for rule in dict.fromkeys(rows) if rule != _main_rule(results)]
+    return [*found, _main_rule(results)] if found and method_of(method).sees_memory else [""]
+
+
+def _draw_seeds(
+    axis: Any, x: Any, values: Any, method: str, marker: str = "", rule: str = "", line: str = "-"
+) -> None:
+    """The mean of values [points, seeds] and the band of their range; a `rule` is named beside the method."""
     named, color = method_of(method), COLORS[method]
-    line = f"{marker}{'--' if named.plays_prior else '-'}"
+    label = f"{named.title}, {rule}" if rule else named.title
     axis.fill_between(
         x, [min(each) for each in values], [max(each) for each in values], color=color, alpha=0.2, linewidth=0
     )
-    axis.plot(x, [np.mean(each) for each in values], line, color=color, label=named.title, markersize=4)
+    line = f"{marker}{'--' if named.plays_prior else line}"
+    axis.plot(x, [np.mean(each) for each in values], line, color=color, label=label, markersize=4)
 
 
 def _values(
@@ -321,7 +342,7 @@ def _how(results: dict[str, Any], mode: str, rule: str | None = None) -> str:
     length = (
         f"{training['explored']} episodes explored" if mode == "online" else f"{training['passes']} passes"
     )
-    named = rule or f"rule {_main_rule(results)}"
+    named = rule or f"certificate {_main_rule(results)}"
     seeds = len(results["grid"]["seeds"])
     return f"learned {mode} ({length}), recipe {training['recipe']}, guard with {named}, {seeds} seeds"
 

@@ -53,6 +53,25 @@ def write_report(folder: str | Path, *, draw: bool = True, claims: Path | None =
     return page
 
 
+def write_first_figure(folder: Path, about: dict[str, Any]) -> Path:
+    """Draw what the guard does to hostile learners, which is known before anything is learned.
+
+    Args:
+        folder: Of a run that has finished its piece `guard`.
+        about: The parts `title` and `data` of its `results.json`.
+
+    Returns:
+        The figure, which the report draws again.
+    """
+    from tether.core import drawing
+    from tether.paper import figures
+
+    study = json.loads((folder / "pieces" / "guard.json").read_text(encoding="utf-8"))
+    file = folder / "figures" / "guard.png"
+    drawing.save(figures.guard_figure({**about, "guard": study}), file)
+    return file
+
+
 def render(
     studies: Sequence[dict[str, Any]],
     sections: Sequence[dict[str, Any]] = (),
@@ -70,7 +89,13 @@ def render(
         {
             "results": list(studies),
             "methods": [
-                {"name": each.name, "title": each.title, "guarded": each.guarded} for each in METHODS
+                {
+                    "name": each.name,
+                    "title": each.title,
+                    "guarded": each.guarded,
+                    "memory": each.sees_memory,
+                }
+                for each in METHODS
             ],
             "averages": [averages(study) for study in studies],
             "claims": claims_table(studies, evidence),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from tether.certificates import Certificate, LipschitzCertificate, Rule, Shadowing, Structured
 from tether.core import validate
@@ -15,6 +15,9 @@ Kind = Literal["lipschitz", "structured", "shadowing", "compiled"]
 """What a certificate can know of a system: three constants; a structure that was derived; the same and what every
 round reveals; or all that its model says (`Env.model`)."""
 KINDS: tuple[str, ...] = get_args(Kind)
+FAMILY: tuple[str, ...] = (*get_args(Rule), "structured")
+"""Guards that make the same promise, from the most timid to the one that knows most: the rules of `lipschitz`, and
+`structured`."""
 
 
 def certificate_of(
@@ -41,6 +44,23 @@ def certificate_of(
     found = _compiled(plain, contract.horizon, contract.cost_floor)
     certificate: Certificate = replace(found, contract=contract, resolution=resolution)
     return certificate
+
+
+def family_of(env: Env) -> tuple[str, ...]:
+    """The members of `FAMILY` that there are for a system: `structured` needs a structure."""
+    try:
+        env.structure  # noqa: B018
+    except NotImplementedError:
+        return get_args(Rule)
+    return FAMILY
+
+
+def member(name: str, env: Env, contract: Contract) -> Certificate:
+    """The certificate of a system that is called so in `FAMILY`."""
+    validate.choice("certificate", name, FAMILY)
+    if name == "structured":
+        return certificate_of(name, env, contract)
+    return certificate_of("lipschitz", env, contract, cast(Rule, name))
 
 
 @lru_cache(maxsize=16)

@@ -2,7 +2,10 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const NAMES = Object.fromEntries(DATA.methods.map(({ name, title }) => [name, title]));
 const GUARDED = new Set(DATA.methods.filter((method) => method.guarded).map((method) => method.name));
-const RULE_SHAPES = ["circle", "square", "diamond"];
+const RULE_SHAPES = ["circle", "square", "triangle", "diamond"];
+const RULE_COLORS = ["var(--rl)", "var(--crl)", "var(--rl-acd)", "var(--acrl)"];
+const MEMORY = new Set(DATA.methods.filter((method) => method.memory).map((method) => method.name));
+const DASHES = ["1 4", "3 3", "7 3", "10 2"];
 const state = { study: 0, lam: 0, b: 0, rule: "", mode: "", method: "", episode: 0, round: 1, playing: false };
 let timer = null;
 
@@ -46,6 +49,12 @@ const scoresOf = (method, wanted = {}) =>
   pick(study().scores, { mode: state.mode, method, rule: ruleOf(method), ...wanted });
 const values = (method, field, wanted = {}) =>
   scoresOf(method, { lam: state.lam, b: state.b, ...wanted }).map((row) => row[field]).filter((value) => value !== null);
+/** What a chart shows: every method, and the one that learns with the guard once for each certificate it was trained with. */
+const variants = (methods) => methods.flatMap((method) => {
+  const rules = MEMORY.has(method) ? study().grid.rules.filter((rule) => scoresOf(method, { rule }).length) : [];
+  if (rules.length < 2) return [{ method, rule: ruleOf(method), label: NAMES[method], color: color(method), dash: method === "prior" ? "5 4" : null }];
+  return rules.map((rule) => ({ method, rule, label: `${NAMES[method]}, ${rule}`, color: color(method), dash: rule === state.rule ? null : DASHES[study().grid.rules.indexOf(rule) % DASHES.length] }));
+});
 const shownMethods = () => study().grid.methods.filter((method) => scoresOf(method).length);
 
 function ticks(low, high, count) {

@@ -7,6 +7,7 @@ const legend = (entries) =>
 function mark(shape, x, y, paint, attributes = {}) {
   const r = 4.5;
   if (shape === "square") return sv("rect", { x: x - r, y: y - r, width: 2 * r, height: 2 * r, fill: paint, ...attributes });
+  if (shape === "triangle") return sv("path", { d: `M${x} ${y - r - 1}L${x + r + 1} ${y + r}L${x - r - 1} ${y + r}Z`, fill: paint, ...attributes });
   if (shape === "diamond") return sv("path", { d: `M${x} ${y - r - 1.5}L${x + r + 1.5} ${y}L${x} ${y + r + 1.5}L${x - r - 1.5} ${y}Z`, fill: paint, ...attributes });
   return sv("circle", { cx: x, cy: y, r, fill: paint, ...attributes });
 }
@@ -61,7 +62,7 @@ const percentTick = (value) => `${Math.round(100 * value)} %`;
 
 /** Dots with their seed spread on a horizontal axis: rows of {label, marks: [{color, shape, values, name}]}. */
 function dots(width, { rows, label, bound = null, log = false, format = show }) {
-  const step = 38, left = 110, right = 20, top = 10, bottom = 40;
+  const step = 38, left = 124, right = 20, top = 10, bottom = 40;
   const height = top + bottom + rows.length * step;
   const all = rows.flatMap((row) => row.marks.flatMap((each) => each.values)).concat(bound === null ? [] : [bound]);
   let low = Math.min(...all), high = Math.max(...all);
@@ -112,9 +113,9 @@ function chart(id, title, subtitle, entries, draw, head, rows) {
   if (old) old.replaceWith(figure); else $("charts").append(figure);
 }
 
-const across = (method, field) => {
+const across = ({ method, rule }, field) => {
   const { lams } = study().grid;
-  return lams.map((lam) => ({ x: lam, list: values(method, field, { lam }) })).filter((each) => each.list.length)
+  return lams.map((lam) => ({ x: lam, list: values(method, field, { lam, rule }) })).filter((each) => each.list.length)
     .map(({ x, list }) => ({ x, list, middle: mean(list), low: Math.min(...list), high: Math.max(...list) }));
 };
 
@@ -143,37 +144,37 @@ function drawCharts() {
       curves[0].points.map((point, i) => [point.x, ...curves.map((each) => ({ text: show(each.points[i]?.middle), value: each.points[i]?.middle }))]));
   else $("chart-episodes")?.remove();
 
-  const regrets = methods.filter((method) => method !== "rl").map((method) => ({ ...named(method), method, points: across(method, "regret") })).filter((each) => each.points.length);
+  const regrets = variants(methods.filter((method) => method !== "rl")).map((each) => ({ ...each, points: across(each, "regret") })).filter((each) => each.points.length);
   if (regrets.length)
     chart("chart-regret", "Regret after learning", `b = ${state.b}; ${spreadWords}; dotted: the chosen λ`, regrets,
       (width) => lines(width, { series: regrets, xLabel: "λ", yLabel: "regret on test episodes", xTicks: lams, cursor: state.lam }),
       ["λ", ...regrets.map((each) => each.label)],
-      lams.map((lam) => [lam, ...regrets.map((each) => cell(values(each.method, "regret", { lam })))]));
+      lams.map((lam) => [lam, ...regrets.map((each) => cell(values(each.method, "regret", { lam, rule: each.rule })))]));
 
-  const broken = methods.map((method) => ({ ...named(method), method, points: across(method, "violation_rate") }));
+  const broken = variants(methods).map((each) => ({ ...each, points: across(each, "violation_rate") }));
   const highest = Math.max(...broken.flatMap((each) => each.points.map((point) => point.high)));
   chart("chart-violations", "Episodes that break the promise", `b = ${state.b}; share of the test episodes; ${spreadWords}`, broken,
     (width) => lines(width, { series: broken, xLabel: "λ", yLabel: "violation rate", xTicks: lams, yHigh: Math.max(highest * 1.06, 0.01), format: highest < 0.05 ? (value) => percent(value) : percentTick, cursor: state.lam }),
     ["λ", ...broken.map((each) => each.label)],
-    lams.map((lam) => [lam, ...broken.map((each) => cell(values(each.method, "violation_rate", { lam }), percent))]));
+    lams.map((lam) => [lam, ...broken.map((each) => cell(values(each.method, "violation_rate", { lam, rule: each.rule }), percent))]));
 
   const limit = pick(study().bounds, { lam: state.lam, b: state.b })[0];
   for (const [field, title, limitWords] of [["worst_cost", "Worst cost of an episode", "the largest bound"], ["cost", "Average cost of an episode", "the average bound"]]) {
-    const rows = methods.map((method) => ({ label: NAMES[method], marks: [{ color: color(method), values: values(method, field) }] })).filter((row) => row.marks[0].values.length);
+    const rows = variants(methods).map((each) => ({ ...each, marks: [{ color: each.color, values: values(each.method, field, { rule: each.rule }) }] })).filter((row) => row.marks[0].values.length);
     chart(`chart-${field.replace("_", "-")}`, title, `${setting}; logarithmic; bar: the seeds`, [{ label: `${limitWords}: ${show(limit[field])}`, color: "var(--ink)", dash: "6 4" }],
       (width) => dots(width, { rows, label: "cost", bound: limit[field], log: true }),
       ["method", "cost", "bound"],
-      methods.map((method) => [NAMES[method], cell(values(method, field)), { text: show(limit[field]), value: limit[field] }]));
+      rows.map((row) => [row.label, cell(row.marks[0].values), { text: show(limit[field]), value: limit[field] }]));
   }
 
   const rules = study().grid.rules;
   const byRule = study().grid.methods.filter((method) => GUARDED.has(method)).map((method) => ({
     method, label: NAMES[method],
-    marks: rules.map((rule, i) => ({ name: `rule ${rule}`, rule, color: ["var(--rl)", "var(--crl)", "var(--acrl)"][i % 3], shape: RULE_SHAPES[i % 3], values: values(method, "reward", { rule }) })).filter((each) => each.values.length),
+    marks: rules.map((rule, i) => ({ name: rule, rule, color: RULE_COLORS[i % RULE_COLORS.length], shape: RULE_SHAPES[i % RULE_SHAPES.length], values: values(method, "reward", { rule }) })).filter((each) => each.values.length),
   })).filter((row) => row.marks.length);
   if (byRule.length)
-    chart("chart-rules", "The rules of the guard", `${setting}; reward on test episodes; same promise, same knowledge`,
-      rules.map((rule, i) => ({ label: rule, color: ["var(--rl)", "var(--crl)", "var(--acrl)"][i % 3], shape: RULE_SHAPES[i % 3] })),
+    chart("chart-rules", "The certificates of the guard", `${setting}; reward on test episodes; the promise is the same`,
+      rules.map((rule, i) => ({ label: rule, color: RULE_COLORS[i % RULE_COLORS.length], shape: RULE_SHAPES[i % RULE_SHAPES.length] })),
       (width) => dots(width, { rows: byRule.map((row) => ({ ...row })), label: "mean reward of an episode", low: null }),
       ["method", ...rules],
       byRule.map((row) => [row.label, ...rules.map((rule) => cell(values(row.method, "reward", { rule })))]));

@@ -14,7 +14,7 @@ function drawControls() {
       oninput: (event) => { state.lam = lams[event.target.value]; output.textContent = state.lam; event.target.setAttribute("aria-valuetext", state.lam); refresh(); } }), output));
   else parts.push(el("div", { class: "control" }, el("b", {}, "λ"), output));
   parts.push(segments("b", "b", bs, state.b, (b) => { state.b = b; refresh(); }));
-  if (rules.length > 1) parts.push(segments("rule", "rule", rules, state.rule, (rule) => { state.rule = rule; refresh(); }));
+  if (rules.length > 1) parts.push(segments("rule", "certificate", rules, state.rule, (rule) => { state.rule = rule; refresh(); }));
   if (modes.length > 1) parts.push(segments("mode", "learned", modes, state.mode, (mode) => { state.mode = mode; refresh(); }));
   $("controls").replaceChildren(...parts);
 }

@@ -24,9 +24,15 @@ function drawSummary() {
     : `The promise is not empty: a greedy learner without the guard breaks it in ${percent(mean(loose.violation_rates))} of the episodes (with the guard: ${percent(worstTied)}).`;
   const price = share === null ? null
     : `The price at ${setting}: the trusted policy earns ${show(results.prior.reward)} an episode, RL that ignores the cost ${show(mean(rl))}, and ACRL, which keeps the promise, ${show(mean(acrl))}. That is ${Math.round(100 * share)} % of the way.`;
+  const limit = results.limit && state.lam === results.limit.lam && state.b === results.limit.b ? results.limit : null;
+  const shareOf = (rule) => (limit ? pick(limit.shares, { mode: state.mode, method: "acrl", rule }).map((row) => row.share).filter((value) => value !== null) : []);
+  const reached = shareOf(state.rule);
+  const family = limit ? results.grid.rules.map((rule) => [rule, shareOf(rule)]).filter(([, list]) => list.length) : [];
+  const left = !reached.length ? null
+    : `How much the guarantee leaves: somebody who keeps the promise and knew every disturbance in advance could earn at most ${show(limit.upper)} (on ${limit.episodes} of the test episodes; the trusted policy ${show(limit.prior)}). Of that gain ACRL reaches ${family.map(([rule, list]) => `${Math.round(100 * mean(list))} % with the certificate ${rule}`).join(", ")}.`;
   const size = results.scale === "quick" ? "This was the quick run: a smaller grid, fewer seeds and less training than the full evaluation. Its command with --full --recipe paper is the evaluation as in the paper."
     : results.training.recipe !== "paper" ? "The grid, the seeds and the number of episodes are those of the full evaluation; how the learners were trained is ours. With --recipe paper that is as in the paper, too." : null;
-  $("summary").replaceChildren(...[verdict, worth, price, size].filter(Boolean).map((text) => el("p", {}, text)));
+  $("summary").replaceChildren(...[verdict, worth, price, left, size].filter(Boolean).map((text) => el("p", {}, text)));
 
   const tile = (id, value, label, tone, raw) => el("div", { class: "tile" }, el("strong", { class: tone, id, "data-value": raw }, value), el("span", {}, label));
   const tiles = [
@@ -35,6 +41,7 @@ function drawSummary() {
   ];
   if (free.length) tiles.push(tile("tile-free", percent(mean(free)), `of the test episodes break it under RL without the guard (${setting})`, mean(free) > 0 ? "bad" : null, mean(free)));
   if (share !== null) tiles.push(tile("tile-share", `${Math.round(100 * share)} %`, `of RL's gain over the trusted policy is kept by ACRL (${setting})`, null, share));
+  if (reached.length) tiles.push(tile("tile-limit", `${Math.round(100 * mean(reached))} %`, `of the hindsight limit is reached by ACRL, certificate ${state.rule} (${setting})`, null, mean(reached)));
   $("tiles").replaceChildren(...tiles);
   const absent = results.grid.methods.filter((method) => !scoresOf(method).length).map((method) => NAMES[method]);
   $("regret-note").textContent = "Regret is the reward that RL, which ignores the cost, earns more on the same episodes after all its training. Lower is better, and only methods that keep the promise may run the plant."
@@ -66,7 +73,7 @@ function drawTables() {
   $("exploration").replaceChildren(table(["method", "learned", "rule", "episodes", "violations", "mean regret"], learning));
 
   const { guard } = results;
-  $("guard-note").textContent = `A learner that plays at random, and a greedy one that takes the best reward of each round and never looks ahead, on ${guard.episodes.toLocaleString("en")} episodes a seed, with no guard and with each of its rules (${words(guard.lam, guard.b)}).`;
+  $("guard-note").textContent = `A learner that plays at random, and a greedy one that takes the best reward of each round and never looks ahead, on ${guard.episodes.toLocaleString("en")} episodes a seed, with no guard and with each certificate (${words(guard.lam, guard.b)}).`;
   $("guard").replaceChildren(table(["learner", "guard", "reward", "mean cost", "worst cost", "violations", "largest cost / bound"],
     guard.rows.map((row) => [row.learner, row.learner === "prior" ? "–" : row.guard, cell(row.rewards), cell(row.costs), { text: show(row.worst_cost), value: row.worst_cost }, cell(row.violation_rates, percent, Math.max(...row.violation_rates) > 0 ? "bad" : "good"), { text: row.largest_share.toFixed(3), value: row.largest_share }])));
 

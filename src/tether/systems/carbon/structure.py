@@ -237,23 +237,23 @@ class CarbonStructure(Structure):
                 ops,
             )
 
-        found = [
-            edge(least, 0.0, 0.0, nu, 0.0),
-            edge(least, nu, 0.0, nu, min(d, r)),
-            edge(least, 0.0, 0.0, flip, flip / eta),
+        edges = [
+            (least, 0.0, 0.0, nu, 0.0),
+            (least, nu, 0.0, nu, min(d, r)),
+            (least, 0.0, 0.0, flip, flip / eta),
         ]
         if d < r:
-            found.append(edge(least, flip, d, nu, d))
+            edges.append((least, flip, d, nu, d))
         if d > 0.0:
             some = largest + mu > 0.0
             turn = ops.minimum(d * eta * largest / ops.where(some, largest + mu, 1.0), flip)
-            found.append(edge(largest, turn, d, flip, d))
+            edges.append((largest, turn, d, flip, d))
         if d > r:
             some = largest > 0.0
             end = r * (largest + mu) / ops.where(some, largest, 1.0)
-            found.append(edge(largest, nu, r, nu, ops.where(some, ops.minimum(end, d), d)))
+            edges.append((largest, nu, r, nu, ops.where(some, ops.minimum(end, d), d)))
         cap = self.backlog_max
-        excess = ops.minimum(ops.largest(found), cap * cap + cap - now.lam)
+        excess = ops.minimum(ops.largest_of(edge, edges), cap * cap + cap - now.lam)
         return ops.maximum(excess, -now.lam)
 
     def _prior_totals(

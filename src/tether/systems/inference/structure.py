@@ -162,10 +162,12 @@ class InferenceStructure(Structure):
 
         corners = [point(rates[0], charged[0]), point(rates[1], charged[0])]
         corners += [point(rates[1], charged[1]), point(rates[0], charged[1])]
-        found = []
-        for first, second in zip(corners, corners[1:] + corners[:1], strict=True):
-            found.append(_largest_square_excess(first, second, now.lam, ops))
-        excess = ops.largest(found)
+        edges = [first + second for first, second in zip(corners, corners[1:] + corners[:1], strict=True)]
+
+        def along(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
+            return _largest_square_excess((own, prior), (own_1, prior_1), now.lam, ops)
+
+        excess = ops.largest_of(along, edges)
         totals = (excess,) if plan else (excess, excess + self._price * budget)
         short = ops.maximum(corners[1][0], 0.0)
         return Bounds(totals, short * short, (budget, gap, x, renewables, action, more))
@@ -207,6 +209,7 @@ def _largest_square_excess(
     rise, prior_rise = own_1 - own, prior_1 - prior
 
     def value(place: Number) -> Number:
+        place = ops.clip(place, 0.0, 1.0)
         short = ops.maximum(own + place * rise, 0.0)
         prior_short = ops.maximum(prior + place * prior_rise, 0.0)
         return short * short - (1.0 + lam) * prior_short * prior_short
@@ -218,7 +221,7 @@ def _largest_square_excess(
     for start, change in ((own, rise), (prior, prior_rise)):
         moves = abs(change) > 0.0
         places.append(ops.where(moves, -start / ops.where(moves, change, 1.0), 0.0))
-    return ops.largest([value(ops.clip(place, 0.0, 1.0)) for place in places])
+    return ops.largest_of(value, [(place,) for place in places])
 
 
 def _root(value: Number, ops: Ops) -> Number:
