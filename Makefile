@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PLANTS_VENV ?= .venv-plants
+PLANTS_INSTALL := $(PLANTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test lint format package bench docs clean
+.PHONY: help reproduce test lint format package bench docs plants clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,5 +69,17 @@ docs: $(VENV)/.docs ## Build the documentation as a site, out/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Documentation: out/docs/index.html"
 
+# Other people's environments pin versions that contradict ours, so they live in an environment of their own.
+$(PLANTS_VENV)/.plants: pyproject.toml constraints.txt plants/pyproject.toml plants/constraints.txt plants/unpinned.txt
+	$(PYTHON) -m venv $(PLANTS_VENV)
+	$(PLANTS_INSTALL) -c plants/constraints.txt -e '.[cli,sb3,serve]' -e plants pytest
+	$(PLANTS_INSTALL) --no-deps -r plants/unpinned.txt
+	@touch $@
+
+plants: $(PLANTS_VENV)/.plants ## Guard environments that other people published: tests, studies, out/plants/gallery.html
+	cd plants && ../$(PLANTS_VENV)/bin/python -m pytest -q
+	$(PLANTS_VENV)/bin/python -m tether_plants run all --out out/plants
+	$(PLANTS_VENV)/bin/python -m tether_plants page out/plants
+
 clean: ## Remove the virtual environment and everything that was made
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PLANTS_VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Environments that other people published, guarded by tether; `python -m tether_plants --help`."""

@@ -1,0 +1,78 @@
+"""The gallery: all plants of a folder side by side on one page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tether.core.files import complete_file
+from tether_plants.plant import PLANTS
+
+
+def write_page(folder: str | Path) -> Path:
+    """`gallery.html` from the `results.json` and `figure.png` of each plant in the folder."""
+    root = Path(folder)
+    found = [root / name / "results.json" for name in PLANTS if (root / name / "results.json").exists()]
+    if not found:
+        raise ValueError(
+            f"no results of a plant in {root}; `python -m tether_plants run PLANT --out {root}` makes some"
+        )
+    page = root / "gallery.html"
+    with complete_file(page) as draft:
+        draft.write_text(
+            render([(json.loads(file.read_text()), file.parent) for file in found]), encoding="utf-8"
+        )
+    return page
+
+
+def render(studies: list[tuple[dict[str, Any], Path]]) -> str:
+    """The page as text; style and figures are in it."""
+    style = (resources.files("tether.paper") / "page" / "page.css").read_text(encoding="utf-8")
+    links = "".join(f'<a href="#{study["plant"]}">{escape(study["title"])}</a> ' for study, _ in studies)
+    parts = "".join(_plant(study, folder) for study, folder in studies)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>tether: plants that we did not write</title><style>{style}
+img {{ max-width: 100%; background: white; border-radius: 14px; }} td, th {{ padding: .2rem .7rem; text-align: right; }}
+td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) {{ text-align: left; }}</style></head>
+<body><header><p class="brand">tether</p><h1>Plants that we did not write</h1>
+<p class="lead">Environments that other people published, with the controller that an expert would deploy as the
+prior. Every episode is audited by replaying the prior on the same draws in the original environment.</p>
+<p>{links}</p></header><main>{parts}</main></body></html>
+"""
+
+
+def _plant(study: dict[str, Any], folder: Path) -> str:
+    contract = study["contract"]
+    figure = folder / "figure.png"
+    image = ""
+    if figure.exists():
+        data = base64.b64encode(figure.read_bytes()).decode("ascii")
+        image = (
+            f'<img alt="{escape(study["title"])}: gains and one episode" src="data:image/png;base64,{data}">'
+        )
+    checks = "".join(
+        f"<li>{'holds' if each['holds'] else '<b class=bad>fails</b>'}: {escape(each['what'])}, at most "
+        f"{each['worst']:.3g} where {each['allowed']:.3g} is allowed, {each['rounds']} rounds</li>"
+        for each in study["checks"]
+    )
+    tables = "".join(_table(section) for section in study["sections"])
+    return f"""<section><h2 id="{study["plant"]}">{escape(study["title"])}</h2>
+<p class="note">{escape(study["source"])}. Prior: {escape(study["prior"])}. Reward: {escape(study["reward"])}; cost:
+{escape(study["cost"])}. Contract: lam = {contract["lam"]:g}, b = {contract["b"]:g}, {contract["horizon"]} rounds.</p>
+{image}{tables}<h3>Assumptions, compared with the original environment</h3><ul>{checks}</ul></section>"""
+
+
+def _table(section: dict[str, Any]) -> str:
+    head = "".join(f"<th>{escape(each)}</th>" for each in section["columns"])
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in section["rows"]
+    )
+    title, text = escape(section["title"]), escape(section["text"])
+    return f'<h3>{title}</h3><table><tr>{head}</tr>{rows}</table><p class="note">{text}</p>'

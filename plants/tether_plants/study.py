@@ -1,0 +1,167 @@
+"""A study of one plant: prior, learners with and without a guard, audited in the original environment."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tether
+from tether.certificates import Certificate
+from tether.core.files import complete_file
+from tether.gym import Guarded
+from tether_plants.plant import Learned, Plant
+from tether_plants.summary import section
+
+
+class Played(NamedTuple):
+    """Episodes of the original environment."""
+
+    rewards: np.ndarray
+    """[N, H]."""
+    costs: np.ndarray
+    """[N, H], cost units."""
+    actions: np.ndarray
+    """[N, H, n] what was played."""
+    uncertified_from: np.ndarray
+    """[N] the round from which on the guard certified nothing; H + 1 if it certified all, 1 without a guard."""
+    intervened: np.ndarray
+    """[N, H] whether the guard moved the proposal."""
+    seconds: float
+    """All of it."""
+
+    def first(self, count: int) -> Played:
+        """The first so many episodes."""
+        return Played(*(each[:count] for each in self[:-1]), self.seconds)
+
+
+def play(
+    plant: Plant, episodes: Sequence[int], policy: Learned | None, certificate: Certificate | None = None
+) -> Played:
+    """Play these episodes in the original environment: the prior if there is no policy, else through the guard if any.
+
+    Every episode has all rounds of the contract; an adapter whose environment ends earlier must go on without it.
+    """
+    env: Any = plant.make()
+    if certificate is not None:
+        env = Guarded(env, certificate, plant.prior, append_memory=policy is not None and policy.memory)
+    horizon, started, rows = plant.contract.horizon, time.perf_counter(), []
+    for episode in episodes:
+        observation, _ = env.reset(options={"episode": int(episode)})
+        row: list[Any] = []
+        report: dict[str, Any] = {}
+        for _ in range(horizon):
+            action = plant.prior(observation) if policy is None else policy.propose(env, observation)
+            observation, reward, terminated, truncated, info = env.step(action)
+            report = info.get("tether", {})
+            moved = bool(report.get("intervened", False))
+            row.append((float(reward), info["cost"], np.asarray(report.get("action", action)), moved))
+            if terminated or truncated:
+                break
+        if len(row) != horizon:
+            raise ValueError(
+                f"an episode of {plant.name} must have {horizon} rounds, got {len(row)} of episode {episode}"
+            )
+        rewards, costs, actions, intervened = (np.array(each) for each in zip(*row, strict=True))
+        rows.append((rewards, costs, actions, report.get("uncertified_from", 1), intervened))
+    together = [np.array(each) for each in zip(*rows, strict=True)]
+    return Played(*together, time.perf_counter() - started)
+
+
+def row_of(plant: Plant, played: Played, prior: Played, seed: int, **who: Any) -> dict[str, Any]:
+    """What is told of a run: its mean return, and the audit against the prior on the same episodes."""
+    verdict = tether.audit(
+        played.costs, prior.costs, plant.contract, uncertified_from=played.uncertified_from
+    )
+    rounds = played.costs.size
+    return {
+        "seed": seed,
+        **who,
+        "episodes": len(played.costs),
+        "return": float(played.rewards.sum(axis=1).mean()),
+        "prior_return": float(prior.rewards.sum(axis=1).mean()),
+        "cost": float(played.costs.sum(axis=1).mean()),
+        "prior_cost": float(prior.costs.sum(axis=1).mean()),
+        "violation_rate": verdict.violation_rate,
+        "worst_margin": verdict.worst_margin,
+        "breaches": int(np.sum(played.uncertified_from <= plant.contract.horizon))
+        if who["certificate"]
+        else 0,
+        "moved": float(played.intervened.mean()),
+        "milliseconds": 1e3 * played.seconds / rounds,
+    }
+
+
+def study(
+    plant: Plant,
+    *,
+    seeds: int = 5,
+    episodes: int = 200,
+    out: str | Path,
+    learners: Sequence[str] | None = None,
+    certificates: Sequence[str] | None = None,
+    report: Any = print,
+) -> dict[str, Any]:
+    """Play everything, and write `results.json` and what the figure needs to the folder `out`."""
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = list(plant.certificates if certificates is None else certificates)
+    rows, traces = [], {}
+    checks = plant.checks(min(episodes, 20))
+    for check in checks:
+        report(
+            f"{'holds' if check.holds else 'FAILS'}  {check.what}: {check.worst:.3g} of {check.allowed:.3g}"
+        )
+    for seed in range(seeds):
+        _, test = plant.episodes(seed, episodes)
+        prior = play(plant, test, None)
+        rows.append(row_of(plant, prior, prior, seed, learner="prior", certificate=None, training={}))
+        traces.setdefault("prior", prior.first(1))
+        for learner in plant.learners if learners is None else learners:
+            for name in (None, *names):
+                few = min(episodes, plant.few.get(name or "", episodes))
+                policy = plant.learners[learner](plant, seed, name)
+                certificate = None if name is None else plant.certificates[name](plant.contract)
+                played = play(plant, test[:few], policy, certificate)
+                who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
+                rows.append(row_of(plant, played, prior.first(few), seed, **who))
+                traces.setdefault(f"{learner} {name or 'unguarded'}", played.first(1))
+                report(line(rows[-1]))
+                _write(folder, plant, rows, checks, traces)
+    return _write(folder, plant, rows, checks, traces)
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row, for the terminal."""
+    return (
+        f"seed {row['seed']}  {row['learner']:>8}  {row['certificate'] or 'unguarded':>10}  "
+        f"{row['return']:10.3f} (prior {row['prior_return']:.3f})  violations {row['violation_rate']:.1%}  "
+        f"worst margin {row['worst_margin']:.3g}  {row['milliseconds']:.2f} ms a round"
+    )
+
+
+def _write(folder: Path, plant: Plant, rows: Any, checks: Any, traces: Any) -> dict[str, Any]:
+    results: dict[str, Any] = {
+        "plant": plant.name,
+        "title": plant.title,
+        "source": plant.source,
+        "prior": plant.prior_title,
+        "cost": plant.cost_title,
+        "reward": plant.reward_title,
+        "contract": plant.contract.to_dict(),
+        "rows": rows,
+        "checks": [{**asdict(check), "holds": check.holds} for check in checks],
+        "traces": {
+            name: {"costs": played.costs[0].tolist(), "rewards": played.rewards[0].tolist()}
+            for name, played in traces.items()
+        },
+    }
+    results["sections"] = [section(results)]
+    with complete_file(folder / "results.json") as draft:
+        draft.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    return results
