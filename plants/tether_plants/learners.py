@@ -1,15 +1,12 @@
-"""Learners that any plant can have: Stable-Baselines3 inside the guard or without one, and one that asks for everything."""
+"""Learners that any plant can have: ours and Stable-Baselines3, inside the guard or without one, and plain greed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-import tether
-from tether.gym import Guarded
 from tether_plants.plant import Learned, Learner, Plant
 
 
@@ -17,38 +14,61 @@ def always(action: Callable[[Any], Any]) -> Learner:
     """No learner at all: a rule that proposes `action(observation)`, guard or not; what the guard makes of greed."""
 
     def learner(_plant: Plant, _seed: int, _certificate: str | None) -> Learned:
-        return Learned(lambda _env, observation: action(observation))
+        return Learned(
+            lambda _env, observation: action(observation),
+            lambda observations, _features: np.array([action(each) for each in observations]),
+        )
 
     return learner
 
 
-class _Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Draws one of the training episodes at each reset, and keeps what every one of them cost."""
+def ours(env: Callable[[], Any], data: Callable[[Any], Any], *, passes: int = 30, batch: int = 20) -> Learner:
+    """ACRL, trained through the guard on the plant's model; without a guard RL, which knows no cost.
 
-    def __init__(self, env: Any, episodes: Any, seed: int) -> None:
-        super().__init__(env)
-        self._episodes, self._rng = np.asarray(episodes), np.random.default_rng(seed)
-        self.played: list[int] = []
-        self.costs: list[list[float]] = []
+    Args:
+        env: Makes the plant as an environment of tether's, which the checks compare with the original one; from a
+            `tether.Model` by `tether.systems.from_model(...).env`.
+        data: From numbers of episodes to what was drawn in them.
+        passes: Times that the training episodes are gone through.
+        batch: Episodes of a gradient step.
+    """
 
-    def reset(self, **_options: Any) -> Any:
-        """Begin another training episode."""
-        self.played.append(int(self._rng.choice(self._episodes)))
-        self.costs.append([])
-        return self.env.reset(options={"episode": self.played[-1]})
+    def learner(plant: Plant, seed: int, certificate: str | None) -> Learned:
+        from tether.learn.train import Recipe, train
 
-    def step(self, action: Any) -> Any:
-        """Play a round and note what it cost."""
-        result = self.env.step(action)
-        self.costs[-1].append(result[4]["cost"])
-        return result
+        known_env, episodes = env(), data(plant.episodes(seed, 1)[0])
+        known = plant.certificates[certificate or next(iter(plant.certificates))](plant.contract)
+        recipe = Recipe(passes=passes, batch=batch)
+        training = train(
+            "acrl" if certificate else "rl", known_env, episodes, known, seeds=[seed], recipe=recipe
+        )
+        policy = training.policy(plant.contract.lam, plant.contract.b, seed)
+        size = len(known_env.observation_names)
+
+        def one(observation: Any, features: Any) -> Any:
+            return policy(np.concatenate([observation[:size], features]))
+
+        def propose(played: Any, observation: Any) -> Any:
+            seen = np.asarray(observation, dtype=float)
+            return one(seen, () if certificate is None else played.guard.features(seen))
+
+        def rows(observations: Any, features: Any) -> Any:
+            known_features = [()] * len(observations) if features is None else features
+            return np.array([one(*each) for each in zip(observations, known_features, strict=True)])
+
+        broken = float(training.history.violations.mean())
+        return Learned(propose, rows, training={"episodes": passes * len(episodes), "violation_rate": broken})
+
+    return learner
 
 
-def sb3(steps: int, **options: Any) -> Learner:
-    """PPO of Stable-Baselines3, trained for so many rounds; with a guard it sees the guard's memory.
+def sb3(steps: int, *, together: int = 8, spread: float = 0.05, **options: Any) -> Learner:
+    """PPO of Stable-Baselines3, trained for so many rounds; with a guard it sees the guard's features.
 
     Args:
         steps: Rounds of training.
+        together: Episodes that are played side by side.
+        spread: Of the proposals while it explores, as a share of half the range of actions.
         options: Of `stable_baselines3.PPO`, over ours.
     """
 
@@ -56,42 +76,30 @@ def sb3(steps: int, **options: Any) -> Learner:
         import torch
         from stable_baselines3 import PPO
 
+        from tether_plants.training import Training
+
         torch.set_num_threads(1)
-        env: Any = plant.make()
-        if certificate is not None:
-            known = plant.certificates[certificate](plant.contract)
-            env = Guarded(env, known, plant.prior, append_memory=True)
-        train, _ = plant.episodes(seed, 1)
-        recorder = _Recorder(env, train, seed)
-        scaled = gymnasium.wrappers.RescaleAction(recorder, -1.0, 1.0)
-        rounds = plant.contract.horizon
+        known = None if certificate is None else plant.certificates[certificate](plant.contract)
+        env = Training(plant, known, plant.episodes(seed, 1)[0], together, seed)
         defaults = {
-            "n_steps": 8 * rounds,
-            "batch_size": rounds,
-            "gamma": 0.99,
-            "policy_kwargs": {"log_std_init": -1.0},
+            "n_steps": plant.contract.horizon,
+            "batch_size": plant.contract.horizon,
+            "gamma": 0.97,
+            "learning_rate": 1e-3,
+            "policy_kwargs": {"log_std_init": float(np.log(spread))},
         }
-        model = PPO("MlpPolicy", scaled, seed=seed, device="cpu", **{**defaults, **options})
+        model = PPO("MlpPolicy", env, seed=seed, device="cpu", **{**defaults, **options})
         model.learn(steps)
-        space = env.action_space
 
-        def propose(_env: Any, observation: Any) -> Any:
-            action, _ = model.predict(observation, deterministic=True)
-            return space.low + (np.clip(action, -1.0, 1.0) + 1.0) / 2.0 * (space.high - space.low)
+        def rows(observations: Any, features: Any) -> Any:
+            action, _ = model.predict(env.scaled(observations, features), deterministic=True)
+            return env.proposals(action)
 
-        training = _told(plant, recorder)
-        return Learned(propose, memory=certificate is not None, training=training)
+        def propose(played: Any, observation: Any) -> Any:
+            seen = np.asarray(observation, dtype=float)
+            features = None if certificate is None else np.array([played.guard.features(seen)])
+            return rows(seen[None], features)[0]
+
+        return Learned(propose, rows, training=env.told())
 
     return learner
-
-
-def _told(plant: Plant, recorder: _Recorder) -> dict[str, Any]:
-    """How many of the complete training episodes broke the promise."""
-    from tether_plants.study import play
-
-    whole = [i for i, costs in enumerate(recorder.costs) if len(costs) == plant.contract.horizon]
-    episodes, costs = [recorder.played[i] for i in whole], [recorder.costs[i] for i in whole]
-    again = {episode: i for i, episode in enumerate(dict.fromkeys(episodes))}
-    prior = play(plant, list(again), None)
-    verdict = tether.audit(costs, prior.costs[[again[episode] for episode in episodes]], plant.contract)
-    return {"episodes": len(whole), "violation_rate": verdict.violation_rate}

@@ -44,6 +44,9 @@ class Learned:
     """A policy, and what is known of how it was trained."""
 
     propose: Propose
+    rows: Callable[[Any, Any], Any] | None = None
+    """The same for many episodes side by side: observations [N, o] and the guards' features [N, f], or None without a
+    guard, to proposals [N, n]. With it `study` plays all episodes at once (`tether_plants.rows`)."""
     memory: bool = False
     """Whether its observation ends with the guard's memory, as `Guarded(append_memory=True)` gives it."""
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -80,11 +83,13 @@ class Plant:
     certificates: Mapping[str, Callable[[tether.Contract], Certificate]]
     """By name, the weakest first: lipschitz, compiled, shadowed."""
     episodes: Callable[[int, int], tuple[Sequence[int], Sequence[int]]]
-    """(seed, n) to the numbers of the episodes to train on, and of n others to test on."""
+    """(seed, n) to the numbers of the episodes to train on, whatever n is, and of n others to test on."""
     learners: Mapping[str, Learner]
     """By name: ours, sb3, and rules that ask for as much as they can."""
     checks: Callable[[int], list[Check]]
     """(episodes) The assumptions against the original environment."""
+    measures: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
+    """Further numbers of a run (`tether_plants.study.Played`), by name, beside those of the prior's run."""
     few: Mapping[str, int] = field(default_factory=dict)
     """Certificates for which fewer episodes a seed are played, because a round takes long."""
 

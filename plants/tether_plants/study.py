@@ -41,12 +41,20 @@ class Played(NamedTuple):
 
 
 def play(
-    plant: Plant, episodes: Sequence[int], policy: Learned | None, certificate: Certificate | None = None
+    plant: Plant,
+    episodes: Sequence[int],
+    policy: Learned | None,
+    certificate: Certificate | None = None,
+    *,
+    online: bool = False,
 ) -> Played:
     """Play these episodes in the original environment: the prior if there is no policy, else through the guard if any.
 
-    Every episode has all rounds of the contract; an adapter whose environment ends earlier must go on without it.
+    All episodes side by side if the policy can, else one after the other through `tether.gym.Guarded`; `online` asks for
+    the latter. Every episode has all rounds of the contract; an adapter whose environment ends earlier must go on without it.
     """
+    if policy is not None and policy.rows is not None and not online:
+        return _side_by_side(plant, episodes, policy, certificate)
     env: Any = plant.make()
     if certificate is not None:
         env = Guarded(env, certificate, plant.prior, append_memory=policy is not None and policy.memory)
@@ -73,6 +81,23 @@ def play(
     return Played(*together, time.perf_counter() - started)
 
 
+def _side_by_side(plant: Plant, episodes: Any, policy: Any, certificate: Certificate | None) -> Played:
+    """All episodes at once."""
+    from tether_plants.rows import Rows
+
+    rows, started = Rows(plant, certificate, len(episodes)), time.perf_counter()
+    observations, steps = rows.reset(episodes), []
+    for _ in range(plant.contract.horizon):
+        steps.append(rows.step(policy.rows(observations, rows.features())))
+        observations = rows.observations
+    rewards, costs, actions, moved, breached = (
+        np.stack([step[name] for step in steps], axis=1)
+        for name in ("rewards", "costs", "actions", "moved", "breached")
+    )
+    certified = np.sum(~breached, axis=1) + 1 if certificate is not None else np.ones(len(costs), dtype=int)
+    return Played(rewards, costs, actions, certified, moved, time.perf_counter() - started)
+
+
 def row_of(plant: Plant, played: Played, prior: Played, seed: int, **who: Any) -> dict[str, Any]:
     """What is told of a run: its mean return, and the audit against the prior on the same episodes."""
     verdict = tether.audit(
@@ -92,6 +117,7 @@ def row_of(plant: Plant, played: Played, prior: Played, seed: int, **who: Any) -
         "breaches": int(np.sum(played.uncertified_from <= plant.contract.horizon))
         if who["certificate"]
         else 0,
+        "measures": {name: [of(played), of(prior)] for name, of in plant.measures.items()},
         "moved": float(played.intervened.mean()),
         "milliseconds": 1e3 * played.seconds / rounds,
     }
@@ -127,7 +153,7 @@ def study(
                 few = min(episodes, plant.few.get(name or "", episodes))
                 policy = plant.learners[learner](plant, seed, name)
                 certificate = None if name is None else plant.certificates[name](plant.contract)
-                played = play(plant, test[:few], policy, certificate)
+                played = play(plant, test[:few], policy, certificate, online=name in plant.few)
                 who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
                 rows.append(row_of(plant, played, prior.first(few), seed, **who))
                 traces.setdefault(f"{learner} {name or 'unguarded'}", played.first(1))

@@ -1,0 +1,104 @@
+"""Many episodes of the original environment side by side, behind one compiled guard.
+
+The guard is the same pure functions as online (`open`, `choose`, `update` of the certificate), compiled in float64 and
+batched; each environment is an original one, stepped by itself. The tests compare it with `tether.gym.Guarded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tether.certificates import Certificate
+from tether.core.certificate import Box, Outcome
+from tether.core.ops import FLOAT32, jax_ops
+from tether.simulate.trees import as_tree
+from tether_plants.plant import Plant
+
+
+class Rows:
+    """N original environments and their guards.
+
+    Args:
+        plant: Whose environment it is.
+        certificate: What the guards know; None to play what is proposed.
+        count: N.
+    """
+
+    def __init__(self, plant: Plant, certificate: Certificate | None, count: int) -> None:
+        self.plant, self.certificate = plant, certificate
+        self.envs = [plant.make() for _ in range(count)]
+        space: Any = self.envs[0].action_space
+        self.low, self.high = (np.asarray(end, dtype=np.float64) for end in (space.low, space.high))
+        self._fixed: Any = None
+        if certificate is not None:
+            as_tree(certificate)
+            self._open, self._choose, self._update = (
+                jax.jit(jax.vmap(each)) for each in (self._seen, self._chosen, self._closed)
+            )
+
+    def reset(self, episodes: Sequence[int]) -> Any:
+        """Begin these episodes: [N, o] observations."""
+        seen = [env.reset(options={"episode": int(i)})[0] for env, i in zip(self.envs, episodes, strict=True)]
+        self.observations = np.array(seen, dtype=np.float64)
+        if self.certificate is not None:
+            with jax.enable_x64(True):
+                known: Any = self.certificate
+                self._state = jax.vmap(lambda zero: known.start(jax_ops(), zero))(jnp.zeros(len(self.envs)))
+        return self.observations
+
+    def features(self) -> Any:
+        """[N, f] what the guards remember, as a learner can use it; None without a guard."""
+        if self.certificate is None:
+            return None
+        with jax.enable_x64(True):
+            return np.asarray(self._open(self._state, self.observations))
+
+    def step(self, proposals: Any) -> dict[str, Any]:
+        """Play a round of each; [N, ...] `rewards`, `costs`, `actions`, `moved` and `breached`."""
+        actions = np.clip(np.asarray(proposals, dtype=np.float64), self.low, self.high)
+        given, priors, taken = actions, None, None
+        if self.certificate is not None:
+            priors = np.array([self.plant.prior(each) for each in self.observations], dtype=np.float64)
+            with jax.enable_x64(True):
+                actions, taken = self._choose(self._state, self.observations, actions, priors)
+            actions = np.asarray(actions)
+        steps = [env.step(action) for env, action in zip(self.envs, actions, strict=True)]
+        costs = np.array([step[4]["cost"] for step in steps], dtype=np.float64)
+        breached = np.zeros(len(steps), dtype=bool)
+        if self.certificate is not None:
+            names = self.certificate.revealed_names
+            told = {name: np.array([step[4]["revealed"][name] for step in steps]) for name in names}
+            with jax.enable_x64(True):
+                self._state = self._update(self._state, taken, costs, told)
+            breached = np.asarray(self._state.breached)
+        self.observations = np.array([step[0] for step in steps], dtype=np.float64)
+        moved = np.any(np.abs(actions - given) > 1e-9, axis=-1)
+        rewards = np.array([float(step[1]) for step in steps])
+        return {"rewards": rewards, "costs": costs, "actions": actions, "moved": moved, "breached": breached}
+
+    def _opened(self, state: Any, observation: Any) -> Any:
+        known: Any = self.certificate
+        return known.open(state, observation, jax_ops(), FLOAT32)
+
+    def _seen(self, state: Any, observation: Any) -> Any:
+        known: Any = self.certificate
+        return jnp.stack(known.features(self._opened(state, observation), jax_ops()))
+
+    def _chosen(self, state: Any, observation: Any, proposal: Any, prior: Any) -> Any:
+        known: Any = self.certificate
+        box = Box(self.low, self.high, "l2")
+        choice = known.choose(self._opened(state, observation), proposal, prior, box, jax_ops())
+        # Relative round-off is a plain number of the program, not one that it computes with.
+        taken, self._fixed = eqx.partition(choice.taken, eqx.is_array)
+        return choice.action, taken
+
+    def _closed(self, state: Any, taken: Any, cost: Any, revealed: Any) -> Any:
+        known: Any = self.certificate
+        outcome = Outcome(cost, revealed=revealed or None, epsilon=FLOAT32)
+        return known.update(state, eqx.combine(taken, self._fixed), outcome, jax_ops())
