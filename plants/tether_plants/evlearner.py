@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.core.ops import jax_ops
+from tether_plants.evstructure import AMPERE, CHARGERS, FULL, HOURS, ROUNDS, flow
 from tether_plants.plant import Learned, Plant
 
 CARS, CANDIDATES, ELITE, GENERATIONS, DAYS = 60, 24, 6, 30, 24
-HOURS, FULL = 5 / 60, 32.0 * 0.208
+OPS = jax_ops()
 PROFIT, CARBON = 0.03, 0.19
 """Dollars a kWh and a kg."""
 SHARES = jnp.array([1.0, 0.75, 0.5, 0.25, 0.0])
@@ -47,14 +49,6 @@ def wish(weights: Any, missing: Any, left: Any, grid: Any, xp: Any = jnp) -> Any
     return 32.0 / (1.0 + xp.exp(-xp.clip(score, -30.0, 30.0)))
 
 
-def flow(missing: Any, power: Any, hours: Any) -> Any:
-    """As `tether_plants.evcharging.flow`, in JAX."""
-    rated = jnp.maximum(power, 1e-6)
-    straight = jnp.maximum(missing - 0.2 * rated, 0.0) / rated
-    bent = jnp.minimum(missing, 0.2 * rated) * jnp.exp(-5.0 * jnp.maximum(hours - straight, 0.0))
-    return jnp.where(power > 0.0, jnp.where(hours < straight, missing - rated * hours, bent), missing)
-
-
 @partial(jax.jit, static_argnames="guarded")
 def earned(weights: Any, days: Days, lam: Any, b: Any, guarded: bool) -> Any:
     """Mean reward of a day, dollars."""
@@ -68,9 +62,9 @@ def earned(weights: Any, days: Days, lam: Any, b: Any, guarded: bool) -> Any:
         asked = 8.0 * jnp.ceil(wish(weights, own, left, days.grid[:, h]) / 8.0 - 1e-6)
         shares = SHARES if guarded else SHARES[:1]
         signals = 8.0 * jnp.ceil((32.0 + shares[:, None, None] * (asked - 32.0)) / 8.0 - 1e-6)
-        after, prior_after = flow(own, 0.208 * signals, HOURS), flow(prior, FULL, HOURS)
+        after, prior_after = flow(own, AMPERE * signals, HOURS, OPS), flow(prior, FULL, HOURS, OPS)
         rest = jnp.maximum(left - 1.0, 0.0) * HOURS
-        lacks = flow(after, FULL, rest) - (1.0 + lam) * flow(prior_after, FULL, rest)
+        lacks = flow(after, FULL, rest, OPS) - (1.0 + lam) * flow(prior_after, FULL, rest, OPS)
         due, waiting = there * (left == 1.0), there * (left > 1.0)
         first = (due * (after - (1.0 + lam) * prior_after)).sum(-1)
         total = first + (waiting * jnp.maximum(lacks, 0.0)).sum(-1)
@@ -85,7 +79,7 @@ def earned(weights: Any, days: Days, lam: Any, b: Any, guarded: bool) -> Any:
         return (*kept, account), reward.mean()
 
     nothing = jnp.zeros_like(energy)
-    _, rewards = jax.lax.scan(step, (nothing, nothing, nothing[:, 0]), jnp.arange(288))
+    _, rewards = jax.lax.scan(step, (nothing, nothing, nothing[:, 0]), jnp.arange(ROUNDS))
     return rewards.sum()
 
 
@@ -102,7 +96,7 @@ def drawn(plant: Plant, episodes: Any) -> Days:
         ]
         cars[day, : min(len(there), CARS)] = there[:CARS]
         moer = env.original.moer
-        clock = np.arange(289) / 288
+        clock = np.arange(ROUNDS + 1) / ROUNDS
         grids.append(np.stack([moer[:, 0], moer[:, 1:].mean(1), moer[:, 1:].min(1), clock], axis=-1))
     return Days(jnp.asarray(cars), jnp.asarray(np.stack(grids)))
 
@@ -121,11 +115,12 @@ def learner(plant: Plant, seed: int, certificate: str | None) -> Learned:
         best = tried[jnp.argsort(-score(tried))[:ELITE]]
         mean, spread = best.mean(axis=0), best.std(axis=0) + 0.05
     weights = np.asarray(mean)
-    chargers = plant.make().action_space.shape[0]  # type: ignore[index]
+
+    def rows(observations: Any, _features: Any) -> Any:
+        missing, left = observations[:, :CHARGERS], observations[:, CHARGERS : 2 * CHARGERS]
+        return wish(weights, missing, left, observations[:, 3 * CHARGERS : 3 * CHARGERS + 4], np)
 
     def propose(_env: Any, observation: Any) -> Any:
-        seen = np.asarray(observation)
-        missing, left = seen[:chargers], seen[chargers : 2 * chargers]
-        return wish(weights, missing, left, seen[3 * chargers : 3 * chargers + 4], np)
+        return rows(np.asarray(observation)[None], None)[0]
 
-    return Learned(propose, training={"days": DAYS, "candidates": CANDIDATES * GENERATIONS})
+    return Learned(propose, rows, training={"days": DAYS, "candidates": CANDIDATES * GENERATIONS})

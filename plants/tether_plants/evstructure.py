@@ -32,18 +32,18 @@ FINE = 6.0
 """Smallest signal, A, of chargers that take every whole number above; the others take steps of 8."""
 
 
-def flow(missing: Any, power: Any, hours: Any) -> Any:
+def flow(missing: Any, power: Any, hours: Any, ops: Any = NUMPY) -> Any:
     """Energy missing (kWh) after so many hours at a constant power (kW); see the module."""
-    rated = np.maximum(power, 1e-12)
-    straight = np.maximum(missing - 0.2 * rated, 0.0) / rated
-    bent = np.minimum(missing, 0.2 * rated) * np.exp(-5.0 * np.maximum(hours - straight, 0.0))
-    return np.where(power > 0.0, np.where(hours < straight, missing - rated * hours, bent), missing)
+    rated = ops.maximum(power, 1e-12)
+    straight = ops.maximum(missing - 0.2 * rated, 0.0) / rated
+    bent = ops.minimum(missing, 0.2 * rated) * ops.exp(-5.0 * ops.maximum(hours - straight, 0.0))
+    return ops.where(power > 0.0, ops.where(hours < straight, missing - rated * hours, bent), missing)
 
 
-def pilots(action: Any, fine: Any) -> Any:
+def pilots(action: Any, fine: Any, ops: Any = NUMPY) -> Any:
     """Signals (A) of which none is below the action's, by more than round-off."""
-    steps = np.where(fine, np.maximum(np.ceil(action - 1e-5), FINE), 8.0 * np.ceil(action / 8.0 - 1e-6))
-    return np.where(action > 1e-5, steps, 0.0)
+    whole, eights = -ops.floor(1e-5 - action), -8.0 * ops.floor(1e-6 - action / 8.0)
+    return ops.where(action > 1e-5, ops.where(fine, ops.maximum(whole, FINE), eights), 0.0)
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Shadowed(Structure):
     """The prior's garage is carried along as it is: the only gap is what its cars miss, [54] kWh."""
 
     fine: tuple[bool, ...]
+    """[54] which chargers take every whole number of amperes from 6 on."""
     later: int = 6
     """Rounds that are looked at one by one; what comes due after them is due in the last."""
     kind: ClassVar[str] = "garage"
@@ -64,35 +65,41 @@ class Shadowed(Structure):
 
     def read(self, observation: Any) -> Any:
         """Energies missing, rounds to the times named, who is new."""
-        return tuple(np.asarray(observation)[i * CHARGERS : (i + 1) * CHARGERS] for i in range(3))
+        return tuple(observation[i * CHARGERS : (i + 1) * CHARGERS] for i in range(3))
 
     def gaps_between(self, seen: Any, prior_seen: Any, ops: Any) -> Any:  # noqa: ARG002
         """What the prior's cars miss."""
         return (prior_seen[0],)
 
-    def admits(self, seen: Any, ops: Any) -> Any:  # noqa: ARG002
-        """Energies are not negative, and numbers."""
-        return bool(all(np.isfinite(each).all() for each in seen) and (seen[0] >= 0.0).all())
+    def gap_features(self, gaps: Any, ops: Any) -> Any:
+        """What the prior's cars miss, all together and at most, kWh."""
+        return ops.sum(gaps[0]), ops.max(gaps[0])
+
+    def admits(self, seen: Any, ops: Any) -> Any:
+        """Numbers, and no energy below 0."""
+        finite = ops.logical_and(ops.isfinite(seen[0] + seen[1] + seen[2]), seen[0] >= 0.0)
+        return ops.all(finite)
 
     def refine(self, gaps: Any, seen: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
         """A new car misses the same in both garages; who has left misses nothing."""
         missing, _, new = seen
-        return (np.where(new > 0.0, missing, np.where(missing > 0.0, gaps[0], 0.0)),)
+        return (ops.where(new > 0.0, missing, ops.where(missing > 0.0, gaps[0], 0.0)),)
 
-    def bounds(self, now: Round, action: Any, plan: int, ops: Any = NUMPY) -> Bounds:  # noqa: ARG002
+    def bounds(self, now: Round, action: Any, plan: int, ops: Any) -> Bounds:  # noqa: ARG002
         """Each car's excess at the time that it named; see the module."""
         missing, left, _ = now.seen
-        power = pilots(np.asarray(action), np.array(self.fine)) * AMPERE
-        own, prior = flow(missing, power, HOURS), flow(now.gaps[0], FULL, HOURS)
-        rest = np.maximum(left - 1.0, 0.0) * HOURS
-        excess = np.maximum(flow(own, FULL, rest) - (1.0 + now.lam) * flow(prior, FULL, rest), 0.0)
+        power = AMPERE * pilots(action, np.array(self.fine), ops)
+        own, prior = flow(missing, power, HOURS, ops), flow(now.gaps[0], FULL, HOURS, ops)
         due = left == 1.0
-        first = float(np.sum(np.where(due, own - (1.0 + now.lam) * prior, 0.0)))
-        when = np.minimum(left, self.later + 1.0).astype(int)
-        waiting = np.bincount(np.maximum(when, 0), np.where(left > 1.0, excess, 0.0), self.later + 2)
-        paid = float(np.sum(np.where(due, prior, 0.0)))
-        totals = first + np.concatenate([[0.0], np.cumsum(waiting[2:])])
-        return Bounds(tuple(totals.tolist()), float(np.sum(np.where(due, own, 0.0))), (paid, prior))
+        cost, paid = (ops.sum(ops.where(due, each, 0.0)) for each in (own, prior))
+        rest = HOURS * ops.maximum(left - 1.0, 0.0)
+        lacks = flow(own, FULL, rest, ops) - (1.0 + now.lam) * flow(prior, FULL, rest, ops)
+        waiting = ops.where(left > 1.0, ops.maximum(lacks, 0.0), 0.0)
+        totals = [cost - (1.0 + now.lam) * paid]
+        for n in range(2, self.later + 2):
+            totals.append(totals[0] + ops.sum(ops.where(left <= n, waiting, 0.0)))
+        totals[-1] = totals[0] + ops.sum(waiting)
+        return Bounds(tuple(totals), cost, (paid, prior))
 
     def close(self, step: Any, cost: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
         """What the prior paid is known, and where its cars are."""
