@@ -1,0 +1,213 @@
+"""Vessim's microgrid: solar power, servers, a battery and the grid, with its DefaultDispatchPolicy as the prior.
+
+**What is promised.** The battery is also what keeps the servers up when the grid fails: a round (an hour) costs
+1 + 0.05 times the square of the kWh that are missing to a reserve of 14 kWh at its end. The reward is what the grid
+pays less what it charges, cents; it buys for half of what it sells. The prior stores what the sun leaves over and
+takes from the battery what it does not give, as Vessim does unless told otherwise. Days are drawn here: Vessim's own
+data sets would have to be downloaded.
+
+What the certificate rests on is in `tether_plants.reserve`; `tether_plants.live` lets Vessim run by itself, with the
+guard as a service.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import vessim
+from vessim.microgrid import Microgrid
+
+import tether
+from tether.data.episodes import Episodes
+from tether.systems.system import System
+from tether_plants.learners import ours, sb3
+from tether_plants.plant import Check, Plant
+from tether_plants.reserve import CAPACITY, HOURS, POWER, RESERVE, START, Reserve, band
+
+SELL = 0.5
+"""What a kWh is bought for, as a share of what it is sold for."""
+
+
+def day(number: int) -> Any:
+    """[24, 3] of a day: kW that the sun leaves over, below 0 lacking; cents a kWh; the hour as a share of the day."""
+    random, hours = np.random.default_rng([18, number]), np.arange(HOURS)
+    low, high = band()
+    surplus = low + (high - low) * np.clip(
+        random.uniform(0.0, 1.0) + random.normal(0.0, 0.25, HOURS), 0.0, 1.0
+    )
+    price = 15.0 + 30.0 * ((hours >= 17) & (hours < 21))
+    return np.stack([surplus, price * random.uniform(0.8, 1.2), hours / HOURS], axis=1)
+
+
+class Dispatch(vessim.DispatchPolicy):
+    """The battery does what it is told, as far as it can, and the grid does the rest."""
+
+    power = 0.0
+    """W, above 0 to charge."""
+
+    def apply(self, p_delta: Any, duration: Any, dispatchables: Any, grid_signals: Any = None) -> None:  # noqa: ARG002
+        """Set both."""
+        battery, grid = dispatchables
+        low, high = battery.feasible_range(duration)
+        battery.set_power(min(max(self.power, low), high), duration)
+        grid.set_power(p_delta - battery.current_power, duration)
+
+
+def parts(series: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Actors, dispatchables and grid signals of a day of Vessim's."""
+    clock = pd.to_timedelta(np.arange(HOURS), unit="h")
+    surplus = vessim.Trace(pd.Series(1e3 * series[:, 0], clock))
+    price = vessim.Trace(pd.Series(series[:, 1], clock))
+    battery = vessim.SimpleBattery(
+        "battery", 1e3 * CAPACITY, initial_soc=START / CAPACITY, c_rate=POWER / CAPACITY
+    )
+    return [vessim.Actor("servers and sun", surplus)], [battery, vessim.GridConnection()], {"price": price}
+
+
+class Hourly(gymnasium.Env[Any, Any]):
+    """A day of Vessim's: kWh stored, kW left over, cents a kWh, the hour; an action is kW into the battery."""
+
+    action_space = gymnasium.spaces.Box(-POWER, POWER, (1,), np.float64)
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begin the day `options["episode"]`."""
+        self.series, self.hour = day(int((options or {}).get("episode", seed or 0))), 0
+        actors, (self.battery, self.grid), signals = parts(self.series)
+        self.policy = Dispatch()
+        self.original = Microgrid(3600, actors, [self.battery, self.grid], self.policy, signals)
+        return self._look(), {}
+
+    def step(self, action: Any) -> Any:
+        """Let an hour pass."""
+        self.policy.power = 1e3 * float(np.ravel(action)[0])
+        self.original.advance(3600 * self.hour)
+        self.original.finish(3600 * (self.hour + 1))
+        price, sold = self.series[self.hour, 1], self.original.p_grid / 1e3
+        reward = price * (SELL * max(sold, 0.0) - max(-sold, 0.0))
+        cost = 1.0 + 0.05 * max(RESERVE - self.battery.charge_level / 1e3, 0.0) ** 2
+        self.hour += 1
+        over = self.hour >= HOURS
+        return self._look(), reward, over, False, {"cost": cost, "revealed": {}}
+
+    def _look(self) -> Any:
+        row = self.series[min(self.hour, HOURS - 1)]
+        if self.hour < HOURS:
+            self.original.sample(3600 * self.hour)
+            row = [sum(self.original._powers.values()) / 1e3, *row[1:]]
+        return np.array([self.battery.charge_level / 1e3, *row])
+
+
+def store(observation: Any) -> Any:
+    """What Vessim's DefaultDispatchPolicy does with battery and grid, in this order; the checks compare them."""
+    charge, surplus = observation[0], observation[1]
+    return np.clip(surplus, max(-POWER, -charge), min(POWER, CAPACITY - charge))[None]
+
+
+def charged(x: Any, z: Any, a: Any, w: Any) -> Any:  # noqa: ARG001
+    """The model: kWh after the hour; w is what is lost, nothing in Vessim's SimpleBattery."""
+    return jnp.clip(x + a - w, 0.0, CAPACITY)
+
+
+def bill(x: Any, z: Any, a: Any, w: Any) -> Any:
+    """Cents of the hour."""
+    sold = z[0] - (charged(x, z, a, w) - x)
+    return z[1] * (SELL * jnp.maximum(sold, 0.0) - jnp.maximum(-sold, 0.0))
+
+
+_LOW, _HIGH = (
+    np.stack([end, np.full(HOURS, price), np.arange(HOURS) / HOURS], axis=1)
+    for end, price in zip(band(), (0.0, 60.0), strict=True)
+)
+MODEL = tether.Model(
+    step=charged,
+    cost=lambda x, z, a, w: 1.0 + 0.05 * jnp.maximum(RESERVE - charged(x, z, a, w), 0.0) ** 2,
+    prior=lambda x, z: jnp.clip(jnp.clip(z[0], -POWER, POWER), -x, CAPACITY - x),
+    reward=bill, initial=START, state=(0.0, CAPACITY), action=(-POWER, POWER), context=(_LOW.min(0), _HIGH.max(0)),
+    draws=(0.0, 0.0), band=(_LOW, _HIGH),
+)  # fmt: skip
+KNOWN = tether.Sensitivity(immediate=1.4, carried=1.4, perturbation=tether.geometric(1.0))
+"""0.1 * 14 a kWh at most, and a gap stays."""
+
+
+def drawn(numbers: Any) -> Episodes:
+    """These days, for training on the model."""
+    context = np.array([day(int(number)) for number in numbers])
+    return Episodes({"context": context, "draws": np.zeros(context.shape[:2])})
+
+
+_MADE = tether.systems.from_model(
+    "microgrid", "Microgrid", MODEL, horizon=HOURS, cost_floor=1.0, sensitivity=KNOWN,
+    draw=lambda seed, n, _horizon=HOURS: drawn(range(1_000 * seed, 1_000 * seed + n)),
+)  # fmt: skip
+
+
+class Env(_MADE.env):  # type: ignore[name-defined, misc]
+    """The model as an environment of tether's, with a structure of its own."""
+
+    structure = Reserve()
+
+
+system = System("microgrid", "Microgrid", Env, _MADE.draw)
+"""For `tether serve`, `tether attack` and the others: `tether_plants.microgrid:system`."""
+
+
+def checks(days: int) -> list[Check]:
+    """Battery, cost, reward and prior of the model against Vessim's."""
+    env, random = Hourly(), np.random.default_rng(0)
+    worst = {
+        "charge, kWh": 0.0,
+        "reward, cents": 0.0,
+        "prior's power against DefaultDispatchPolicy's, kW": 0.0,
+    }
+    for number in range(days):
+        seen, _ = env.reset(options={"episode": 500_000 + number})
+        for _ in range(HOURS):
+            theirs = vessim.DefaultDispatchPolicy()
+            theirs.apply(1e3 * seen[1], 3600, [env.battery, env.grid])
+            off = [0.0, 0.0, abs(env.battery.current_power / 1e3 - store(seen)[0])]
+            action, before = random.uniform(-POWER, POWER, 1), seen
+            seen, reward, *_ = env.step(action)
+            off[0] = abs(float(np.clip(before[0] + action[0], 0.0, CAPACITY)) - seen[0])
+            off[1] = abs(float(MODEL.reward(before[0], before[1:], action[0], 0.0)) - reward)  # type: ignore[misc]
+            worst = {name: max(most, each) for (name, most), each in zip(worst.items(), off, strict=True)}
+    allowed = (1e-9, 1e-3, 1e-9)
+    return [
+        Check(f"{name}", days * HOURS, *pair)
+        for name, *pair in zip(worst, worst.values(), allowed, strict=True)
+    ]
+
+
+def trained(plant: Plant, seed: int, certificate: str | None) -> Any:
+    """Ours; behind the compiled certificate it plays what was trained behind the replay, which compiles much faster."""
+    through = "shadowed" if certificate == "compiled" else certificate
+    return ours(Env, drawn, passes=40)(plant, seed, through)
+
+
+PLANT = Plant(
+    name="microgrid",
+    title="Microgrid with a battery",
+    source="vessim 0.16, SimpleBattery and GridConnection",
+    prior_title="Vessim's DefaultDispatchPolicy: store what is left over",
+    cost_title="1 + 0.05 (kWh below a reserve of 14)^2",
+    reward_title="what the grid pays less what it charges, cents",
+    contract=tether.Contract(lam=0.5, b=0.2, horizon=HOURS, cost_floor=1.0),
+    make=Hourly,
+    prior=store,
+    certificates={
+        "lipschitz": lambda contract: tether.LipschitzCertificate(contract, KNOWN),
+        "compiled": lambda contract: tether.compile(Env().model(), contract),
+        "shadowed": lambda contract: tether.Structured(contract, Reserve()),
+    },
+    episodes=lambda seed, count: (
+        range(100_000 + 1_000 * seed, 100_200 + 1_000 * seed),
+        range(1_000 * seed, 1_000 * seed + count),
+    ),
+    learners={"ours": trained, "sb3": sb3(24 * 8 * 60)},
+    checks=checks,
+    few={"compiled": 40},
+)
