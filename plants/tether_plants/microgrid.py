@@ -24,12 +24,10 @@ from vessim.microgrid import Microgrid
 import tether
 from tether.data.episodes import Episodes
 from tether.systems.system import System
-from tether_plants.learners import ours, sb3
+from tether_plants.gridlearner import SELL, learner, stored
+from tether_plants.learners import sb3
 from tether_plants.plant import Check, Plant
 from tether_plants.reserve import CAPACITY, HOURS, POWER, RESERVE, START, Reserve, band
-
-SELL = 0.5
-"""What a kWh is bought for, as a share of what it is sold for."""
 
 
 def day(number: int) -> Any:
@@ -104,8 +102,7 @@ class Hourly(gymnasium.Env[Any, Any]):
 
 def store(observation: Any) -> Any:
     """What Vessim's DefaultDispatchPolicy does with battery and grid, in this order; the checks compare them."""
-    charge, surplus = observation[0], observation[1]
-    return np.clip(surplus, max(-POWER, -charge), min(POWER, CAPACITY - charge))[None]
+    return stored(np.asarray(observation))[None]
 
 
 def charged(x: Any, z: Any, a: Any, w: Any) -> Any:  # noqa: ARG001
@@ -182,12 +179,6 @@ def checks(days: int) -> list[Check]:
     ]
 
 
-def trained(plant: Plant, seed: int, certificate: str | None) -> Any:
-    """Ours; behind the compiled certificate it plays what was trained behind the replay, which compiles much faster."""
-    through = "shadowed" if certificate == "compiled" else certificate
-    return ours(Env, drawn, passes=40)(plant, seed, through)
-
-
 PLANT = Plant(
     name="microgrid",
     title="Microgrid with a battery",
@@ -207,7 +198,7 @@ PLANT = Plant(
         range(100_000 + 1_000 * seed, 100_200 + 1_000 * seed),
         range(1_000 * seed, 1_000 * seed + count),
     ),
-    learners={"ours": trained, "sb3": sb3(24 * 8 * 60)},
+    learners={"ours": learner(day), "sb3": sb3(HOURS * 8 * 40)},
     checks=checks,
     few={"compiled": 40},
 )

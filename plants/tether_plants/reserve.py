@@ -92,8 +92,8 @@ class Reserve(Structure):
 
     @staticmethod
     def _at(series: Any, hour: Any, ops: Any) -> Any:
-        """The entry of an hour, which is a whole number up to round-off; of no hour the day's last."""
-        found = series[-1] + 0.0 * hour
-        for number in range(HOURS):
-            found = ops.where(abs(hour - number) < 0.5, float(series[number]), found)
-        return found
+        """The entry of an hour, a whole number up to round-off; after midnight the last."""
+        place = ops.clip(ops.floor(hour + 0.5), 0.0, HOURS - 1.0)
+        if isinstance(place, float):
+            return float(series[int(place)])
+        return ops.asarray(series)[place.astype(int)]
