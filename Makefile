@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PLANTS_VENV ?= .venv-plants
+PLANTS_RUN ?= # such as --seeds 1 --episodes 4, for a quick look
 PLANTS_INSTALL := $(PLANTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -78,7 +79,8 @@ $(PLANTS_VENV)/.plants: pyproject.toml constraints.txt plants/pyproject.toml pla
 
 plants: $(PLANTS_VENV)/.plants ## Guard environments that other people published: tests, studies, out/plants/gallery.html
 	cd plants && ../$(PLANTS_VENV)/bin/python -m pytest -q
-	$(PLANTS_VENV)/bin/python -m tether_plants run all --out out/plants
+	@rm -rf out/plants
+	$(PLANTS_VENV)/bin/python -m tether_plants run all $(PLANTS_RUN) --out out/plants
 	$(PLANTS_VENV)/bin/python -m tether_plants page out/plants
 
 clean: ## Remove the virtual environment and everything that was made

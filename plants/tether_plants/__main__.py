@@ -25,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     page = commands.add_parser("page", help="the gallery of all plants in a folder, one HTML page")
     page.add_argument("out", type=Path, nargs="?", default=Path("out/plants"))
+    page.add_argument(
+        "--docs", type=Path, help="a document to write tables and figures to, such as docs/plants.md"
+    )
     given = parser.parse_args(arguments)
     try:
         return _run(given) if given.command == "run" else _page(given)
@@ -63,9 +66,11 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _page(given: argparse.Namespace) -> int:
-    from tether_plants.page import write_page
+    from tether_plants.page import write_docs, write_page
 
     print(f"Gallery: {write_page(given.out)}")
+    if given.docs is not None:
+        write_docs(given.out, given.docs)
     return 0
 
 

@@ -40,14 +40,14 @@ def write_figure(results: dict[str, Any], folder: Path) -> Path:
 def _episode(axes: Any, results: dict[str, Any]) -> None:
     """Cumulative costs of one episode."""
     traces, contract = results["traces"], results["contract"]
-    prior = np.cumsum(traces["prior"]["costs"])
+    prior = np.cumsum(traces["prior"])
     rounds = np.arange(1, len(prior) + 1)
     bound = (1.0 + contract["lam"]) * prior + contract["b"] * rounds
     axes.plot(rounds, bound, color="black", lw=1.2, ls="--", label="bound")
     axes.plot(rounds, prior, color="grey", lw=1.2, label="prior")
     for name, trace in traces.items():
         if name != "prior":
-            own = np.cumsum(trace["costs"])
+            own = np.cumsum(trace)
             broken = bool(np.any(own > bound * (1.0 + 1e-9)))
             axes.plot(rounds, own, lw=0.9, ls=":" if broken else "-", label=name)
     axes.set_ylim(0.0, 1.6 * float(bound[-1]))

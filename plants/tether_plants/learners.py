@@ -22,7 +22,14 @@ def always(action: Callable[[Any], Any]) -> Learner:
     return learner
 
 
-def ours(env: Callable[[], Any], data: Callable[[Any], Any], *, passes: int = 30, batch: int = 20) -> Learner:
+def ours(
+    env: Callable[[], Any],
+    data: Callable[[Any], Any],
+    *,
+    passes: int = 30,
+    batch: int = 20,
+    rate: float = 1e-2,
+) -> Learner:
     """ACRL, trained through the guard on the plant's model; without a guard RL, which knows no cost.
 
     Args:
@@ -31,14 +38,17 @@ def ours(env: Callable[[], Any], data: Callable[[Any], Any], *, passes: int = 30
         data: From numbers of episodes to what was drawn in them.
         passes: Times that the training episodes are gone through.
         batch: Episodes of a gradient step.
+        rate: Of Adam at the start.
     """
 
     def learner(plant: Plant, seed: int, certificate: str | None) -> Learned:
+        import jax
+
         from tether.learn.train import Recipe, train
 
         known_env, episodes = env(), data(plant.episodes(seed, 1)[0])
         known = plant.certificates[certificate or next(iter(plant.certificates))](plant.contract)
-        recipe = Recipe(passes=passes, batch=batch)
+        recipe = Recipe(passes=passes, batch=batch, learning_rate=rate)
         training = train(
             "acrl" if certificate else "rl", known_env, episodes, known, seeds=[seed], recipe=recipe
         )
@@ -52,9 +62,12 @@ def ours(env: Callable[[], Any], data: Callable[[Any], Any], *, passes: int = 30
             seen = np.asarray(observation, dtype=float)
             return one(seen, () if certificate is None else played.guard.features(seen))
 
+        batched = jax.jit(jax.vmap(policy))
+
         def rows(observations: Any, features: Any) -> Any:
-            known_features = [()] * len(observations) if features is None else features
-            return np.array([one(*each) for each in zip(observations, known_features, strict=True)])
+            memory = np.zeros((len(observations), 0)) if features is None else features
+            with jax.enable_x64(True):
+                return np.asarray(batched(np.concatenate([observations[:, :size], memory], axis=1)))
 
         broken = float(training.history.violations.mean())
         return Learned(propose, rows, training={"episodes": passes * len(episodes), "violation_rate": broken})
@@ -62,13 +75,21 @@ def ours(env: Callable[[], Any], data: Callable[[Any], Any], *, passes: int = 30
     return learner
 
 
-def sb3(steps: int, *, together: int = 8, spread: float = 0.05, **options: Any) -> Learner:
+def sb3(
+    steps: int,
+    *,
+    together: int = 8,
+    spread: float = 0.05,
+    make: Callable[[], Any] | None = None,
+    **options: Any,
+) -> Learner:
     """PPO of Stable-Baselines3, trained for so many rounds; with a guard it sees the guard's features.
 
     Args:
         steps: Rounds of training.
         together: Episodes that are played side by side.
         spread: Of the proposals while it explores, as a share of half the range of actions.
+        make: Makes the environment to train on, where the original one is slow; the original one if None.
         options: Of `stable_baselines3.PPO`, over ours.
     """
 
@@ -80,12 +101,12 @@ def sb3(steps: int, *, together: int = 8, spread: float = 0.05, **options: Any) 
 
         torch.set_num_threads(1)
         known = None if certificate is None else plant.certificates[certificate](plant.contract)
-        env = Training(plant, known, plant.episodes(seed, 1)[0], together, seed)
+        env = Training(plant, known, plant.episodes(seed, 1)[0], together, seed, make)
         defaults = {
             "n_steps": plant.contract.horizon,
             "batch_size": plant.contract.horizon,
             "gamma": 0.97,
-            "learning_rate": 1e-3,
+            "learning_rate": 3e-4,
             "policy_kwargs": {"log_std_init": float(np.log(spread))},
         }
         model = PPO("MlpPolicy", env, seed=seed, device="cpu", **{**defaults, **options})

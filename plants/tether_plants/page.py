@@ -76,3 +76,32 @@ def _table(section: dict[str, Any]) -> str:
     )
     title, text = escape(section["title"]), escape(section["text"])
     return f'<h3>{title}</h3><table><tr>{head}</tr>{rows}</table><p class="note">{text}</p>'
+
+
+def write_docs(folder: str | Path, document: str | Path) -> None:
+    """Write the table of each plant in the folder between its marks in a document, and its figure beside that."""
+    path = Path(document)
+    text = path.read_text(encoding="utf-8")
+    for name in PLANTS:
+        file, begin, end = Path(folder) / name / "results.json", f"<!-- plant {name} -->\n", "<!-- end -->"
+        if not file.exists() or begin not in text:
+            continue
+        before, _, rest = text.partition(begin)
+        study = json.loads(file.read_text(encoding="utf-8"))
+        text = (
+            before
+            + begin
+            + "\n"
+            + "\n".join(map(_markdown, study["sections"]))
+            + "\n"
+            + end
+            + rest.partition(end)[2]
+        )
+        (path.parent / f"plants-{name}.png").write_bytes((file.parent / "figure.png").read_bytes())
+    with complete_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def _markdown(section: dict[str, Any]) -> str:
+    rows = [section["columns"], ["---"] * len(section["columns"]), *section["rows"]]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows) + f"\n\n{section['text']}\n"

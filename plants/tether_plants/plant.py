@@ -90,8 +90,15 @@ class Plant:
     """(episodes) The assumptions against the original environment."""
     measures: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
     """Further numbers of a run (`tether_plants.study.Played`), by name, beside those of the prior's run."""
+    most: int | None = None
+    """Episodes a seed at most, where the original environment takes long."""
     few: Mapping[str, int] = field(default_factory=dict)
-    """Certificates for which fewer episodes a seed are played, because a round takes long."""
+    """Certificates for which fewer episodes a seed are played, one after the other, because a round takes long."""
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Certificates behind which only these learners are tried, because training takes long."""
+    charged: Mapping[str, Callable[[Any, Any, Any, Any], Any]] = field(default_factory=dict)
+    """Certificates that keep an account of another cost, which is never below that of the environment:
+    (observation, action, next observation, info) to a number. The audit knows only the environment's."""
 
 
 def find(name: str) -> Plant:

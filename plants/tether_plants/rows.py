@@ -6,7 +6,7 @@ batched; each environment is an original one, stepped by itself. The tests compa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -28,11 +28,18 @@ class Rows:
         plant: Whose environment it is.
         certificate: What the guards know; None to play what is proposed.
         count: N.
+        make: Makes other environments than the original ones, to train on.
     """
 
-    def __init__(self, plant: Plant, certificate: Certificate | None, count: int) -> None:
+    def __init__(
+        self,
+        plant: Plant,
+        certificate: Certificate | None,
+        count: int,
+        make: Callable[[], Any] | None = None,
+    ) -> None:
         self.plant, self.certificate = plant, certificate
-        self.envs = [plant.make() for _ in range(count)]
+        self.envs = [(make or plant.make)() for _ in range(count)]
         space: Any = self.envs[0].action_space
         self.low, self.high = (np.asarray(end, dtype=np.float64) for end in (space.low, space.high))
         self._fixed: Any = None

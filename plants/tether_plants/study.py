@@ -47,17 +47,20 @@ def play(
     certificate: Certificate | None = None,
     *,
     online: bool = False,
+    cost: Any = None,
 ) -> Played:
     """Play these episodes in the original environment: the prior if there is no policy, else through the guard if any.
 
-    All episodes side by side if the policy can, else one after the other through `tether.gym.Guarded`; `online` asks for
-    the latter. Every episode has all rounds of the contract; an adapter whose environment ends earlier must go on without it.
+    All episodes side by side if the policy can, else one after the other through `tether.gym.Guarded`; `online` asks
+    for the latter. Every episode has all rounds of the contract; an adapter whose environment ends earlier goes on.
     """
     if policy is not None and policy.rows is not None and not online:
         return _side_by_side(plant, episodes, policy, certificate)
     env: Any = plant.make()
     if certificate is not None:
-        env = Guarded(env, certificate, plant.prior, append_memory=policy is not None and policy.memory)
+        env = Guarded(
+            env, certificate, plant.prior, cost=cost, append_memory=policy is not None and policy.memory
+        )
     horizon, started, rows = plant.contract.horizon, time.perf_counter(), []
     for episode in episodes:
         observation, _ = env.reset(options={"episode": int(episode)})
@@ -133,32 +136,52 @@ def study(
     certificates: Sequence[str] | None = None,
     report: Any = print,
 ) -> dict[str, Any]:
-    """Play everything, and write `results.json` and what the figure needs to the folder `out`."""
+    """Play everything, and write `results.json` and what the figure needs to the folder `out`.
+
+    What an earlier run left there of the same contract and as many episodes is not played again.
+    """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     names = list(plant.certificates if certificates is None else certificates)
-    rows, traces = [], {}
-    checks = plant.checks(min(episodes, 20))
+    episodes = min(episodes, plant.most or episodes)
+    rows, traces = _left(folder, plant)
+    done = {(row["seed"], row["learner"], row["certificate"]): row["episodes"] for row in rows}
+    checks = plant.checks(max(2, min(episodes, 20)))
     for check in checks:
         report(
             f"{'holds' if check.holds else 'FAILS'}  {check.what}: {check.worst:.3g} of {check.allowed:.3g}"
         )
     for seed in range(seeds):
+        wanted = [
+            (learner, name, min(episodes, plant.few.get(name or "", episodes)))
+            for learner in (plant.learners if learners is None else learners)
+            for name in (None, *names)
+            if learner in plant.only.get(name or "", [learner])
+        ]
+        wanted = [each for each in wanted if done.get((seed, *each[:2])) != each[2]]
+        if not wanted:
+            continue
         _, test = plant.episodes(seed, episodes)
         prior = play(plant, test, None)
-        rows.append(row_of(plant, prior, prior, seed, learner="prior", certificate=None, training={}))
-        traces.setdefault("prior", prior.first(1))
-        for learner in plant.learners if learners is None else learners:
-            for name in (None, *names):
-                few = min(episodes, plant.few.get(name or "", episodes))
-                policy = plant.learners[learner](plant, seed, name)
-                certificate = None if name is None else plant.certificates[name](plant.contract)
-                played = play(plant, test[:few], policy, certificate, online=name in plant.few)
-                who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
-                rows.append(row_of(plant, played, prior.first(few), seed, **who))
-                traces.setdefault(f"{learner} {name or 'unguarded'}", played.first(1))
-                report(line(rows[-1]))
-                _write(folder, plant, rows, checks, traces)
+        if (seed, "prior", None) not in done:
+            rows.append(row_of(plant, prior, prior, seed, learner="prior", certificate=None, training={}))
+        traces.setdefault("prior", prior.first(1).costs[0].tolist())
+        for learner, name, few in wanted:
+            policy = plant.learners[learner](plant, seed, name)
+            certificate = None if name is None else plant.certificates[name](plant.contract)
+            played = play(
+                plant,
+                test[:few],
+                policy,
+                certificate,
+                online=name in plant.few,
+                cost=plant.charged.get(name or ""),
+            )
+            who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
+            rows.append(row_of(plant, played, prior.first(few), seed, **who))
+            traces.setdefault(f"{learner} {name or 'unguarded'}", played.costs[0].tolist())
+            report(line(rows[-1]))
+            _write(folder, plant, rows, checks, traces)
     return _write(folder, plant, rows, checks, traces)
 
 
@@ -169,6 +192,16 @@ def line(row: dict[str, Any]) -> str:
         f"{row['return']:10.3f} (prior {row['prior_return']:.3f})  violations {row['violation_rate']:.1%}  "
         f"worst margin {row['worst_margin']:.3g}  {row['milliseconds']:.2f} ms a round"
     )
+
+
+def _left(folder: Path, plant: Plant) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """(rows, traces) of an earlier run, if it was one of the same contract."""
+    file = folder / "results.json"
+    if file.exists():
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found["contract"] == plant.contract.to_dict():
+            return found["rows"], found["traces"]
+    return [], {}
 
 
 def _write(folder: Path, plant: Plant, rows: Any, checks: Any, traces: Any) -> dict[str, Any]:
@@ -182,10 +215,7 @@ def _write(folder: Path, plant: Plant, rows: Any, checks: Any, traces: Any) -> d
         "contract": plant.contract.to_dict(),
         "rows": rows,
         "checks": [{**asdict(check), "holds": check.holds} for check in checks],
-        "traces": {
-            name: {"costs": played.costs[0].tolist(), "rewards": played.rewards[0].tolist()}
-            for name, played in traces.items()
-        },
+        "traces": traces,
     }
     results["sections"] = [section(results)]
     with complete_file(folder / "results.json") as draft:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -19,9 +19,15 @@ class Training(VecEnv):
     """Episodes drawn from those to train on; observations are scaled, and followed by the guards' features."""
 
     def __init__(
-        self, plant: Plant, certificate: Certificate | None, episodes: Sequence[int], count: int, seed: int
+        self,
+        plant: Plant,
+        certificate: Certificate | None,
+        episodes: Sequence[int],
+        count: int,
+        seed: int,
+        make: Callable[[], Any] | None = None,
     ) -> None:
-        self._rows, self._plant = Rows(plant, certificate, count), plant
+        self._rows, self._plant = Rows(plant, certificate, count, make), plant
         self._episodes, self._rng = np.asarray(episodes), np.random.default_rng(seed)
         self._units = None if certificate is None else np.array(certificate.feature_units())
         self.played: list[int] = []
@@ -33,7 +39,7 @@ class Training(VecEnv):
 
     def _usual(self) -> tuple[Any, Any]:
         """Mean and spread of what the prior sees in a few training episodes."""
-        env, seen = self._plant.make(), []
+        env, seen = self._rows.envs[0], []
         for episode in self._episodes[:8]:
             observation, _ = env.reset(options={"episode": int(episode)})
             for _ in range(self._plant.contract.horizon):
@@ -81,14 +87,20 @@ class Training(VecEnv):
 
     def told(self) -> dict[str, Any]:
         """How many of the training episodes broke the promise, the prior replayed on each."""
-        from tether_plants.study import play
-
         episodes = self.played[: len(self.costs)]
-        again = {episode: i for i, episode in enumerate(dict.fromkeys(episodes))}
-        prior = play(self._plant, list(again), None)
-        costs = prior.costs[[again[episode] for episode in episodes]]
+        again = {episode: self._prior_costs(episode) for episode in dict.fromkeys(episodes)}
+        costs = np.array([again[episode] for episode in episodes])
         verdict = tether.audit(np.array(self.costs), costs, self._plant.contract)
         return {"episodes": len(episodes), "violation_rate": verdict.violation_rate}
+
+    def _prior_costs(self, episode: int) -> list[float]:
+        """[H] of this episode."""
+        env, costs = self._rows.envs[0], []
+        observation, _ = env.reset(options={"episode": episode})
+        for _ in range(self._plant.contract.horizon):
+            observation, _, _, _, info = env.step(self._plant.prior(observation))
+            costs.append(info["cost"])
+        return costs
 
     def close(self) -> None:
         """Nothing to close."""

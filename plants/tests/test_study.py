@@ -1,0 +1,75 @@
+"""Studies, summaries, figures, the gallery and the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tether_plants.__main__ import main
+from tether_plants.figures import write_figure
+from tether_plants.page import write_docs, write_page
+from tether_plants.plant import Check, find
+from tether_plants.study import study
+from tether_plants.summary import summary
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plants")
+    plant = replace(find("building"), checks=lambda _: [Check("nothing, degrees", 1, 0.0, 1.0)])
+    found = study(
+        plant,
+        seeds=1,
+        episodes=2,
+        out=folder / "building",
+        learners=["off"],
+        certificates=["lipschitz", "shadowed"],
+        report=lambda _: None,
+    )
+    return found, folder
+
+
+def test_a_study_says_what_was_gained_kept_and_violated(results):
+    found, folder = results
+    rows = {(row["learner"], row["certificate"]): row for row in summary(found)}
+    assert rows["off", None]["violation_rate"] == 1.0
+    assert rows["off", "shadowed"]["violation_rate"] == 0.0
+    assert 0.0 < rows["off", "lipschitz"]["kept"] < rows["off", "shadowed"]["kept"] < 1.0
+    assert json.loads((folder / "building" / "results.json").read_text())["sections"][0]["rows"]
+
+
+def test_the_gallery_shows_every_plant_and_loads_nothing_from_elsewhere(results):
+    found, folder = results
+    write_figure(found, folder / "building")
+    page = write_page(folder).read_text()
+    assert "data:image/png" in page
+    assert "nothing, degrees" in page
+    assert "http:" not in page.replace("http-equiv", "")
+
+
+def test_tables_of_a_document_are_written_between_their_marks(results, tmp_path):
+    found, folder = results
+    write_figure(found, folder / "building")
+    document = tmp_path / "plants.md"
+    document.write_text(
+        "before\n<!-- plant building -->\nold\n<!-- end -->\nafter\n<!-- plant anm -->\n<!-- end -->\n"
+    )
+    for _ in range(2):
+        write_docs(folder, document)
+    text = document.read_text()
+    assert text.startswith("before\n")
+    assert "\nafter\n" in text
+    assert "old" not in text
+    assert text.count("| learner |") == 1
+    assert (tmp_path / "plants-building.png").exists()
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    assert main(["page", str(tmp_path)]) == 2
+    assert "no results of a plant" in capsys.readouterr().err
+    assert main(["run", "building", "--seeds", "0", "--out", str(tmp_path)]) == 2
+    assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+    assert main(["run", "building", "--learners", "none", "--out", str(tmp_path)]) == 2
+    assert "building has no learner 'none'" in capsys.readouterr().err
