@@ -134,5 +134,6 @@ PLANT = Plant(
     ),
     learners={"ours": learner, "sb3": sb3(8 * ROUNDS * 2)},
     checks=checks,
+    most=20,
     few={"lipschitz": 5},
 )
