@@ -25,13 +25,13 @@ from tether_plants.plant import Check, Plant
 
 
 @cache
-def _traces() -> Any:
-    """Days drawn from its mixtures, which ship with the package; only `reset` uses it, with a seed."""
-    from sustaingym.envs.evcharging import GMMsTraceGenerator
-
+def _original() -> tuple[Any, Any]:
+    """The class, and days drawn from its mixtures, which ship with it; only `reset` uses them, with a seed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were pickled by an older scikit-learn
-        return GMMsTraceGenerator("caltech", "Summer 2019", seed=0)
+        warnings.simplefilter("ignore")  # of old imports, and mixtures that an older scikit-learn pickled
+        from sustaingym.envs.evcharging import EVChargingEnv, GMMsTraceGenerator
+
+        return EVChargingEnv, GMMsTraceGenerator("caltech", "Summer 2019", seed=0)
 
 
 class Garage(gymnasium.Env[Any, Any]):
@@ -41,10 +41,9 @@ class Garage(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self) -> None:
-        from sustaingym.envs.evcharging import EVChargingEnv
-
+        made, days = _original()
         with warnings.catch_warnings():  # it would silence all warnings for good
-            self.original = EVChargingEnv(_traces(), project_action_in_env=False)
+            self.original = made(days, project_action_in_env=False)
         self.original.CARBON_COST_FACTOR = self.original.A_PERS_TO_KWH * CARBON
         self.fine = np.asarray(self.original.cn.min_pilot_signals) == FINE
         self.action_space = gymnasium.spaces.Box(0.0, 32.0, (CHARGERS,), np.float64)
@@ -54,7 +53,9 @@ class Garage(gymnasium.Env[Any, Any]):
         """Begin the day that `options["episode"]` seeds."""
         number = (options or {}).get("episode", seed)
         self._before: list[Any] = [None] * CHARGERS
-        self.original.reset(seed=number)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.original.reset(seed=number)
         return self._look(), {}
 
     def step(self, action: Any) -> Any:
