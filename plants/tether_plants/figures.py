@@ -24,10 +24,10 @@ def write_figure(results: dict[str, Any], folder: Path) -> Path:
     left.barh(names, [row["gain"] for row in rows], xerr=[row["gain_spread"] for row in rows], color=colours)
     for place, row in enumerate(rows):
         said = f" {row['violation_rate']:.0%} violated" if row["violation_rate"] else " none violated"
-        left.annotate(said, (max(row["gain"], 0.0), place), va="center", fontsize=7)
+        left.annotate(said, (max(row["gain"] + row["gain_spread"], 0.0), place), va="center", fontsize=7)
     left.invert_yaxis()
     left.margins(x=0.25)
-    left.set_xlabel(f"gain over the prior an episode, {results['reward']}", fontsize=8)
+    left.set_xlabel(f"gain over the prior an episode ({results['reward']})", fontsize=8)
     left.tick_params(labelsize=7)
     _episode(right, results)
     figure.suptitle(f"{results['title']} ({results['source']})", fontsize=10)
@@ -52,6 +52,6 @@ def _episode(axes: Any, results: dict[str, Any]) -> None:
             axes.plot(rounds, own, lw=0.9, ls=":" if broken else "-", label=name)
     axes.set_ylim(0.0, 1.6 * float(bound[-1]))
     axes.set_xlabel("round", fontsize=8)
-    axes.set_ylabel(f"cost so far, {results['cost']}", fontsize=8)
+    axes.set_ylabel("cost so far", fontsize=8)
     axes.tick_params(labelsize=7)
     axes.legend(fontsize=6)

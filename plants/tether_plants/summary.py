@@ -59,13 +59,13 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
     columns = [
         "learner",
         "guard",
+        "seeds",
         "reward",
         "gain",
         "of the prior",
         "kept",
         "violated",
         "while learning",
-        "ms a round",
     ]
     rows = []
     for row in summary(results):
@@ -82,7 +82,6 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
                 "-" if none else f"{row['kept']:.1%}",
                 f"{row['violation_rate']:.1%}",
                 "-" if learned is None else f"{learned:.1%}",
-                f"{row['milliseconds']:.2f}",
             ]
         )
     episodes = results["rows"][0]["episodes"]
