@@ -124,7 +124,7 @@ def live(number: int, kill: int | None = None) -> tuple[Any, list[str]]:
             client.close()
         finally:
             service.kill()
-            service.wait()
+            service.communicate()  # waits, and closes its output
     return tether.audit([policy.costs], [prior_costs], PLANT.contract), policy.reasons
 
 
