@@ -100,5 +100,7 @@ def test_a_walk_has_at_most_ten_steps():
 
 
 def test_the_site_lists_every_page():
-    listed = re.findall(r"\b([\w-]+\.md)\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+    listed = re.findall(r": ([\w/-]+\.md)\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    notebooks = [f"notebooks/{book.stem}.md" for book in (ROOT / "docs" / "notebooks").glob("*.ipynb")]
+    assert sorted(listed) == sorted(pages + notebooks)

@@ -99,11 +99,16 @@ class Rows:
 
     def _chosen(self, state: Any, observation: Any, proposal: Any, prior: Any) -> Any:
         known: Any = self.certificate
-        box = Box(self.low, self.high, "l2")
-        choice = known.choose(self._opened(state, observation), proposal, prior, box, jax_ops())
+        low, high = self.low, self.high
+        single = low.shape == (1,)  # a number, as for the online guard
+        if single:
+            low, high, proposal, prior = low[0], high[0], proposal[0], prior[0]
+        choice = known.choose(
+            self._opened(state, observation), proposal, prior, Box(low, high, "l2"), jax_ops()
+        )
         # Relative round-off is a plain number of the program, not one that it computes with.
         taken, self._fixed = eqx.partition(choice.taken, eqx.is_array)
-        return choice.action, taken
+        return choice.action[None] if single else choice.action, taken
 
     def _closed(self, state: Any, taken: Any, cost: Any, revealed: Any) -> Any:
         known: Any = self.certificate

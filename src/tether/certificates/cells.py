@@ -63,7 +63,7 @@ def cut(low: Any, high: Any, count: int, sizes: Any) -> Interval:
         if not np.any(share > 0.0):
             break
         cuts[np.argmax(share)] += 1
-    places = np.indices(tuple(cuts.tolist())).reshape(len(cuts), -1).T  # [cells, d]
+    places = np.indices(tuple(cuts.tolist())).reshape(len(cuts), int(np.prod(cuts))).T  # [cells, d]
     ends = [low + (high - low) * (places + shift) / cuts for shift in (0, 1)]
     return Interval(ends[0], np.where(places + 1 == cuts, high, ends[1]))
 
