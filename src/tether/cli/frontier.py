@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tether.assure.frontier import Contracted, Point
     from tether.certificates import Certificate
     from tether.core.run import Run
+    from tether.engines.pieces import Piece
     from tether.learn.plant import Plant
     from tether.learn.train import History
-    from tether.paper.engines import Piece
 
 Told = Callable[[int, int, str], None]
 
@@ -187,7 +187,7 @@ class _Job:
 
     def pieces(self, folder: Path) -> list[Piece]:
         """The learner for all contracts, and the limit of each."""
-        from tether.paper.engines import Piece
+        from tether.engines.pieces import Piece
 
         limits = [
             Piece(f"limit-lam{lam:g}-b{b:g}", partial(self._limit, folder, lam, b)) for lam, b in self.grid

@@ -17,7 +17,7 @@ from tether.learn.methods import METHODS, method_of
 from tether.learn.plant import Plant, augmented, draw_test, load_plant
 from tether.learn.train import Exploration, Mode, Training, evaluate, regrets, train
 from tether.learn.trial import RecipeName, recipe_of
-from tether.paper.engines import Piece
+from tether.engines.pieces import Piece
 from tether.paper.studies.published import published_pieces
 from tether.simulate.rollout import rollout
 from tether.systems.system import System
