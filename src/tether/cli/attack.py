@@ -196,6 +196,7 @@ def _say_speed(options: Options, waves: list[_Wave], notes: list[Note], seconds:
         f"{rounds:.3g} guarded rounds in {seconds:.0f} s{rate}, "
         f"{max((note.memory for note in notes), default=0.0):.0f} MB a worker at most",
         highlight=False,
+        soft_wrap=True,
     )
 
 

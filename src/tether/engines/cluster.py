@@ -1,8 +1,8 @@
 """The engine of a cluster: pieces as tasks of Ray Core, on a running cluster or on one of this machine.
 
 The driver, which is the process of the command, hands out pieces and keeps what comes back; it never imports JAX. A
-worker pins itself to its cores, unpacks a piece and computes it. Ray gives the piece of a lost worker or node to another
-one. A driver that was killed finds its finished pieces in the store; a training goes on from its checkpoint as well.
+worker pins itself to its cores, unpacks a piece and computes it. Ray gives the piece of a lost worker or node to
+another one. A driver that was killed finds its finished pieces in the store; a training goes on from its checkpoint.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Engine(Protocol):
     """Of every piece that was computed, by its name."""
 
     def aside(self, function: Callable[..., T], *arguments: Any) -> T:
-        """`function(*arguments)`, where JAX may be imported; the function is one of a module, the rest is plain data."""
+        """`function(*arguments)`, where JAX may be imported; a function of a module, and plain data."""
 
     def plan(self, function: Callable[..., tuple[T, list[Piece]]], *arguments: Any) -> tuple[T, list[Piece]]:
         """The same for a function that gives plain data and the pieces of a run, which then need not be plain."""

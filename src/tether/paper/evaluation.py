@@ -13,11 +13,11 @@ from tether.assure import hostile
 from tether.certificates import LipschitzCertificate, Rule
 from tether.core import validate
 from tether.data.episodes import Episodes
+from tether.engines.pieces import Piece
 from tether.learn.methods import METHODS, method_of
 from tether.learn.plant import Plant, augmented, draw_test, load_plant
 from tether.learn.train import Exploration, Mode, Training, evaluate, regrets, train
 from tether.learn.trial import RecipeName, recipe_of
-from tether.engines.pieces import Piece
 from tether.paper.studies.published import published_pieces
 from tether.simulate.rollout import rollout
 from tether.systems.system import System
