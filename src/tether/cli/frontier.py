@@ -93,22 +93,20 @@ def frontier(options: Options) -> None:
     own, `tether frontier my_package:system --data episodes.npz`.
     """
     from tether.core.drawing import save
-    from tether.paper import engines
+    from tether.engines import folders
     from tether.paper.frontier import Words, frontier_figure, frontier_table
     from tether.paper.report import section_of
 
     job = _Job.of(options)
     words = Words.of(job.plant.system, options.worth, options.currency)
     out = options.out or shell.default_folder("frontier", job.plant.system.name)
-    with engines.claim(out) as folder:
+    with folders.claim(out) as folder:
         todo = job.pieces(folder)
         with (
             shell.progress() as progress,
             shell.Watch(progress, job.plant.system.name, len(todo)) as watch,
         ):
-            done = engines.run_pieces(
-                folder, job.identity, todo, resume=options.resume, tell=watch.tell, finished=watch.finished
-            )
+            done = folders.run_pieces(folder, job.identity, todo, resume=options.resume, watch=watch)
         prior, rows = job.assemble(done)
         proven = all(done[piece.name]["proven"] for piece in todo if piece.name.startswith("limit"))
         title = job.plant.system.title

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import os
 import platform
-import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tether.core.output import provenance
 from tether.core.program_cache import keep_programs
-from tether.engines import aside
+from tether.engines import aside, reaper
 from tether.engines.engine import Note, Watcher, noted, silent
 from tether.engines.pieces import Kind, Piece, Store
 from tether.engines.pinning import pin
@@ -59,7 +59,7 @@ class Cluster:
             cores: Of a worker.
         """
         self._address, self._workers, self._cores = address, workers, cores
-        self._folder: str | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
         self.notes: dict[str, Note] = {}
 
     def __enter__(self) -> Cluster:
@@ -79,12 +79,14 @@ class Cluster:
                 ) from None
             return self
         # Short: sockets live below it, and their names may have 107 characters.
-        self._folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp" if os.name == "posix" else None)
+        folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp" if os.name == "posix" else None)
+        self._reaper = reaper.started(folder)
+        os.environ[reaper.VARIABLE] = folder
         count = self._workers or len(_cores()) // self._cores or 1
         ray.init(
             num_cpus=count * self._cores,
             object_store_memory=OBJECT_STORE,
-            _temp_dir=self._folder,
+            _temp_dir=folder,
             **quiet,
         )
         return self
@@ -95,8 +97,9 @@ class Cluster:
         import ray
 
         ray.shutdown()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._reaper is not None:
+            del os.environ[reaper.VARIABLE]
+            self._reaper.communicate()
 
     @property
     def workers(self) -> int:
@@ -120,14 +123,15 @@ class Cluster:
         import ray
 
         work = ray.remote(num_cpus=self._cores, max_retries=RETRIES, num_returns=2)(_work)
-        waiting, running, there = list(pieces), {}, self.workers
+        waiting, there = list(pieces), self.workers
+        running: dict[Any, Piece] = {}
         refs: dict[str, Any] = {}
         """The bytes of pieces that are finished or will be; Ray holds a piece back until those it comes after are."""
         while waiting or running:
             # Two for each worker: none waits for the driver.
             while waiting and len(running) < 2 * there:
                 piece = waiting.pop(0)
-                before = [refs[name] if name in refs else store.bytes(name) for name in piece.after]
+                before = [refs[name] if name in refs else store.data(name) for name in piece.after]
                 refs[piece.name], note = work.remote(self._sent(piece, store.kind), *before)
                 running[note] = piece
             watch.working(min(len(running), there), there)

@@ -122,7 +122,7 @@ class Local:
                 yield piece, data
             return
         for piece in pieces:
-            before = [store.bytes(name) for name in piece.after]
+            before = [store.data(name) for name in piece.after]
             data, self.notes[piece.name] = noted(piece, store.kind, before, _to(watch, piece))
             yield piece, data
 
@@ -153,13 +153,14 @@ def _in_processes(
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=die_with_parent)
     with pool:
-        waiting, running = list(pieces), {}
+        waiting = list(pieces)
+        running: dict[concurrent.futures.Future[tuple[bytes, Note]], Piece] = {}
         try:
             while waiting or running:
                 unfinished = {piece.name for piece in (*waiting, *running.values())}
                 for piece in [each for each in waiting if not unfinished.intersection(each.after)]:
                     waiting.remove(piece)
-                    before = [store.bytes(name) for name in piece.after]
+                    before = [store.data(name) for name in piece.after]
                     running[pool.submit(_sent, piece, store.kind, before)] = piece
                 watch.working(min(len(running), workers), workers)
                 done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)

@@ -66,7 +66,7 @@ class Store:
         """Where a piece is, or will be."""
         return self.folder / f"{name}.{self.kind}"
 
-    def bytes(self, name: str) -> bytes:
+    def data(self, name: str) -> bytes:
         """The file of a finished piece."""
         return self.file(name).read_bytes()
 

@@ -16,8 +16,8 @@ def pin(cores: int) -> list[int]:
     """Pin this process to so many cores that no other worker on this machine has; those that it has.
 
     Once: a second call changes nothing. Which cores are taken is known by locks in the folder for temporary files.
-    Where there are more workers than cores the last ones share all of them. Only Linux lets a process choose; elsewhere, and
-    where there are no locks, nothing is pinned.
+    Where there are more workers than cores the last ones share all of them. Only Linux lets a process choose;
+    elsewhere nothing is pinned.
     """
     if "jax" in sys.modules and not _held:
         raise RuntimeError("a worker is pinned before JAX is imported, not after")

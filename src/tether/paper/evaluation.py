@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,7 +13,7 @@ from tether.assure import hostile
 from tether.certificates import LipschitzCertificate, Rule
 from tether.core import validate
 from tether.data.episodes import Episodes
-from tether.engines.pieces import Piece
+from tether.engines.pieces import Piece, Report
 from tether.learn.methods import METHODS, method_of
 from tether.learn.plant import Plant, augmented, draw_test, load_plant
 from tether.learn.train import Exploration, Mode, Training, evaluate, regrets, train
@@ -22,7 +22,6 @@ from tether.paper.studies.published import published_pieces
 from tether.simulate.rollout import rollout
 from tether.systems.system import System
 
-Report = Callable[[int, int, str], None]
 Scale = Literal["quick", "full"]
 BLOCK = 25
 """Episodes over which exploration is averaged."""
@@ -135,6 +134,19 @@ def pieces(
             for rule in rules:
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
                 made.append(Piece(name, _Learning(evaluation, plant, out, mode, method, rule)))
+    return _in_order(made)
+
+
+def _in_order(pieces: list[Piece]) -> list[Piece]:
+    """Pieces that need the same training come after the first of them, and find it in its checkpoint."""
+    first: dict[str, str] = {}
+    made = []
+    for piece in pieces:
+        needed = piece.compute.trainings() if isinstance(piece.compute, _Learning) else []
+        after = tuple(dict.fromkeys(first[name] for name in needed if name in first))
+        for name in needed:
+            first.setdefault(name, piece.name)
+        made.append(piece._replace(after=after))
     return made
 
 
@@ -149,7 +161,7 @@ class _Learning:
     method: str
     rule: Rule | None
 
-    def __call__(self, report: Report) -> dict[str, Any]:
+    def __call__(self, report: Report, *_before: Any) -> dict[str, Any]:
         method, training = method_of(self.method), self._train(self.method, report)
         tag = {"mode": self.mode, "method": self.method, "rule": self.rule}
         certificate = self._certificate()
@@ -171,12 +183,21 @@ class _Learning:
         contract = env.contract(lam, b, self.plant.train.horizon)
         return LipschitzCertificate(contract, env.sensitivity, self.rule or "tight")
 
-    def _train(self, method: str, report: Report) -> Training:
-        """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
-        wanted, plant = self.evaluation, self.plant
+    def trainings(self) -> list[str]:
+        """What must be trained: this method, and online `rl`, whose reward is what could have been."""
+        return [self._training(self.method), *([] if self.mode == "offline" else [self._training("rl")])]
+
+    def _training(self, method: str) -> str:
+        """What a training is called, and its checkpoint."""
         learned = method_of(method).learned_by(self.mode)
         rule = self.rule if learned.guarded else None
-        name = "-".join([self.mode, learned.name.replace("+", "_"), *([rule] if rule else [])])
+        return "-".join([self.mode, learned.name.replace("+", "_"), *([rule] if rule else [])])
+
+    def _train(self, method: str, report: Report) -> Training:
+        """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
+        wanted, plant, name = self.evaluation, self.plant, self._training(method)
+        learned = method_of(method).learned_by(self.mode)
+        rule = self.rule if learned.guarded else None
         recipe = recipe_of(
             wanted.recipe, plant.system.defaults, passes=wanted.passes, episodes=wanted.explored
         )
