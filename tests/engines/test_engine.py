@@ -10,15 +10,10 @@ from functools import partial
 
 import pytest
 
+from made_pieces import doubled
 from tether.engines import aside
 from tether.engines.engine import Local, run
 from tether.engines.pieces import Piece, Store, decode, encode
-
-
-def doubled(number, report, *before):
-    """A piece: twice its number, and what the pieces before it gave."""
-    report(1, 1, "")
-    return [2 * number, *before]
 
 
 def chain():

@@ -244,10 +244,8 @@ def attack(
         broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
         report(batch)
-    unguarded_rate = broken_unguarded / played
-    return Finding(
-        name, contract.lam, contract.b, played, violations, worst, nearest, unguarded_rate, breaches
-    )
+    rate = broken_unguarded / played
+    return Finding(name, contract.lam, contract.b, played, violations, worst, nearest, rate, breaches)
 
 
 def waves(episodes: int, batch: int) -> list[int]:

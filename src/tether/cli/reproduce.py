@@ -133,7 +133,8 @@ def reproduce(options: Options) -> None:
         shell.engine(options) as engine,
     ):
         known, pieces = engine.plan(_plan, asked, folder)
-        with shell.watching(system.name, len(pieces), lines=True) as watch:
+        resumes = "the same command with --resume"
+        with shell.watching(system.name, len(pieces), lines=True, resumes=resumes) as watch:
             done = folders.run_pieces(
                 folder, known, pieces, resume=options.resume, engine=engine, watch=watch
             )

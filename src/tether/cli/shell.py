@@ -193,10 +193,21 @@ def counting(what: str, total: int | None = None) -> Iterator[Report]:
 
 
 class Watch:
-    """Shows how far a run is, piece by piece; with `lines` it leaves one for each piece that is finished."""
+    """Shows how far a run is, piece by piece.
 
-    def __init__(self, bars: Progress, of: str, count: int, *, lines: bool = True) -> None:
-        self._progress, self._of, self._count, self._lines = bars, of, count, lines
+    With `lines` it leaves one for each finished piece; `resumes` is the command that goes on with a stopped run.
+    """
+
+    def __init__(
+        self,
+        bars: Progress,
+        of: str,
+        count: int,
+        *,
+        lines: bool = True,
+        resumes: str = "the same command with --resume",
+    ) -> None:
+        self._progress, self._of, self._count, self._lines, self._resumes = bars, of, count, lines, resumes
         self._all = bars.add_task(of, total=count)
         self._piece = bars.add_task("", total=None)
         self._done = self._found = 0
@@ -208,9 +219,7 @@ class Watch:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is KeyboardInterrupt:
-            self._progress.console.print(
-                "Stopped. Finished pieces are kept: the same command goes on (`reproduce`: with --resume)."
-            )
+            self._progress.console.print(f"Stopped. Finished pieces are kept: {self._resumes} goes on.")
 
     def tell(self, piece: Piece, done: int, total: int, words: str) -> None:
         """How far a piece is."""
@@ -247,9 +256,9 @@ class Watch:
 
 
 @contextmanager
-def watching(of: str, count: int, *, lines: bool) -> Iterator[Watch]:
+def watching(of: str, count: int, *, lines: bool, resumes: str = "the same command") -> Iterator[Watch]:
     """A `Watch` with its bars."""
-    with progress() as bars, Watch(bars, of, count, lines=lines) as watch:
+    with progress() as bars, Watch(bars, of, count, lines=lines, resumes=resumes) as watch:
         yield watch
 
 
