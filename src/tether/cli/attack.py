@@ -92,7 +92,7 @@ def attack(options: Options) -> None:
             run(engine, pieces, store, watch)
         failed = engine.aside(_finish, options, store, waves)
     shell.forget(store)
-    _say_speed(options, waves, list(engine.notes.values()), time.perf_counter() - start)
+    _say_speed(options, waves, engine.notes, time.perf_counter() - start)
     if failed:
         raise typer.Exit(1)
 
@@ -187,14 +187,14 @@ def _finish(options: Options, store: Store, waves: list[_Wave]) -> bool:
     return failed
 
 
-def _say_speed(options: Options, waves: list[_Wave], notes: list[Note], seconds: float) -> None:
-    """How fast the pieces were that were computed now."""
-    busy = sum(note.seconds for note in notes)
-    rounds = sum(wave.episodes for wave in waves) * options.horizon
-    rate = f", {rounds / busy:,.0f} a second and worker" if len(notes) == len(waves) else ""
+def _say_speed(options: Options, waves: list[_Wave], notes: dict[str, Note], seconds: float) -> None:
+    """How fast the pieces were that were computed now, and not found."""
+    rounds = sum(wave.episodes for wave in waves if wave.name in notes) * options.horizon
+    busy = sum(note.processor for note in notes.values())
+    memory = max((note.memory for note in notes.values()), default=0.0)
     shell.console.print(
-        f"{rounds:.3g} guarded rounds in {seconds:.0f} s{rate}, "
-        f"{max((note.memory for note in notes), default=0.0):.0f} MB a worker at most",
+        f"{rounds:.3g} guarded rounds in {seconds:.0f} s, {rounds / max(busy, 1e-9):,.0f} a second of a processor, "
+        f"{memory:.0f} MB a process at most",
         highlight=False,
         soft_wrap=True,
     )

@@ -69,8 +69,8 @@ Bs = Annotated[str, typer.Option(help="Slacks a round, comma-separated.")]
 Data = Annotated[
     Path | None,
     typer.Option(
-        help="Episode file (.npz, as `tether data build` makes it) or folder with the authors' carbon data (.mat); "
-        "synthetic episodes without it."
+        help="Episode file (.npz, as `tether data build` makes it), minari:ID, or folder with the authors' carbon data "
+        "(.mat); synthetic episodes without it."
     ),
 ]
 """Where episodes come from, in every command that takes them."""
@@ -239,7 +239,7 @@ class Watch:
         if self._lines:
             took = "found" if found else f"{time.monotonic() - self._began:.1f} s"
             line = f"{self._of} {self._done:>2}/{self._count}  {piece.name:<28} {took}{self._left()}"
-            self._progress.console.print(line, highlight=False)
+            self._progress.console.print(line, highlight=False, soft_wrap=True)
         self._began = time.monotonic()
 
     def _left(self) -> str:
@@ -317,7 +317,7 @@ def unfinished(folder: Path, options: Any) -> Store:
     files += [Path(spec.origin)] if spec is not None and spec.origin is not None else []
     for file in files:
         digest.update(file.read_bytes())
-    if known.get("data") is not None:
+    if known.get("data") is not None and Path(known["data"]).exists():
         for file in sorted(Path(known["data"]).rglob("*")) or [Path(known["data"])]:
             digest.update(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}".encode())
     return Store(folder / "unfinished" / digest.hexdigest()[:16], "pickle")

@@ -179,7 +179,7 @@ def _work(sent: Sent, *before: bytes) -> tuple[bytes, Note]:
         return data, note._replace(cores=cores)
     except Exception as error:
         plain = aside.plain_error(error)
-        return b"", Note(0.0, 0.0, platform.node(), cores, (type(plain).__name__, str(plain)))
+        return b"", Note(0.0, 0.0, 0.0, platform.node(), cores, (type(plain).__name__, str(plain)))
 
 
 def _settle(sent: Sent) -> None:

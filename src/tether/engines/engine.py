@@ -37,6 +37,8 @@ class Note(NamedTuple):
 
     seconds: float
     """That it took, on its worker."""
+    processor: float
+    """Seconds of a processor that it took, all threads together."""
     memory: float
     """The most that its worker has held so far, MB."""
     node: str
@@ -129,9 +131,10 @@ class Local:
 
 def noted(piece: Piece, kind: Kind, before: Sequence[bytes], report: Report) -> tuple[bytes, Note]:
     """The bytes of a piece, computed here, and a note."""
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     data = computed(piece, kind, before, report)
-    return data, Note(time.perf_counter() - start, peak_memory(), platform.node(), ())
+    seconds, processor = time.perf_counter() - start, time.process_time() - busy
+    return data, Note(seconds, processor, peak_memory(), platform.node(), ())
 
 
 def _to(watch: Watcher, piece: Piece) -> Report:
