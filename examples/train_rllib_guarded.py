@@ -2,9 +2,9 @@
 
     python examples/train_rllib_guarded.py --iterations 10
 
-RLlib sees an ordinary Gymnasium environment, `tether.gym.Guarded`: what it proposes is moved into the safe set before it
-is played. Needs `pip install tether-rl[learn,gym] "ray[rllib]" torch`, in an environment of its own: RLlib pins an older
-Gymnasium than the one that tether is tested with, and works with either.
+RLlib sees an ordinary Gymnasium environment, `tether.gym.Guarded`: what it proposes is moved into the safe set before
+it is played. Needs `pip install "tether-rl[learn,gym]" "ray[rllib]" torch`, in an environment of its own: RLlib pins an
+older Gymnasium than the one that tether is tested with.
 """
 
 from __future__ import annotations
