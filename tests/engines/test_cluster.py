@@ -86,7 +86,8 @@ def start(here, numbers):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"TETHER_TEST_RUN": "cluster"},
+        # Of its own, for the locks of cores: another run on this machine may have them all.
+        env=os.environ | {"TETHER_TEST_RUN": "cluster", "TMPDIR": str(here)},
     )
 
 
