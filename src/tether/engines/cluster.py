@@ -83,12 +83,12 @@ class Cluster:
         self._reaper = reaper.started(folder)
         os.environ[reaper.VARIABLE] = folder
         count = self._workers or len(_cores()) // self._cores or 1
-        ray.init(
-            num_cpus=count * self._cores,
-            object_store_memory=OBJECT_STORE,
-            _temp_dir=folder,
-            **quiet,
-        )
+        processors = count * self._cores
+        try:
+            ray.init(num_cpus=processors, object_store_memory=OBJECT_STORE, _temp_dir=folder, **quiet)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -128,8 +128,9 @@ class Cluster:
         refs: dict[str, Any] = {}
         """The bytes of pieces that are finished or will be; Ray holds a piece back until those it comes after are."""
         while waiting or running:
-            # Two for each worker: none waits for the driver.
-            while waiting and len(running) < 2 * there:
+            # Two for each worker, so that none waits for the driver; Ray itself may have room for more than is wanted.
+            room = there if self._address is not None and self._workers is not None else 2 * there
+            while waiting and len(running) < room:
                 piece = waiting.pop(0)
                 before = [refs[name] if name in refs else store.data(name) for name in piece.after]
                 refs[piece.name], note = work.remote(self._sent(piece, store.kind), *before)
