@@ -65,6 +65,8 @@ class Cluster:
     def __enter__(self) -> Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Ray's own default is 15: beside anything else on the machine a worker would hardly get on.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         import ray
 
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
@@ -173,8 +175,9 @@ def _cores() -> list[int]:
 
 def _work(sent: Sent, *before: bytes) -> tuple[bytes, Note]:
     """What a worker does: the bytes of the piece, and a note."""
-    cores = tuple(pin(sent.cores))
+    cores: tuple[int, ...] = ()
     try:
+        cores = tuple(pin(sent.cores))
         _settle(sent)
         data, note = noted(sent.piece, sent.kind, before, silent)
         return data, note._replace(cores=cores)

@@ -10,6 +10,8 @@ from typing import IO
 
 _held: list[IO[str]] = []
 """Locks of this process, which the system drops when it ends, killed included."""
+_pinned: list[int] = []
+"""The cores of this process, once it is pinned."""
 
 
 def pin(cores: int) -> list[int]:
@@ -19,12 +21,12 @@ def pin(cores: int) -> list[int]:
     Where there are more workers than cores the last ones share all of them. Only Linux lets a process choose;
     elsewhere nothing is pinned.
     """
-    if "jax" in sys.modules and not _held:
-        raise RuntimeError("a worker is pinned before JAX is imported, not after")
     if not hasattr(os, "sched_setaffinity"):
         return []
-    if _held:
-        return sorted(os.sched_getaffinity(0))
+    if _pinned:
+        return _pinned
+    if "jax" in sys.modules:
+        raise RuntimeError("a worker is pinned before JAX is imported, not after")
     allowed = sorted(os.sched_getaffinity(0))
     folder = Path(tempfile.gettempdir(), f"tether-cores-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -43,6 +45,7 @@ def pin(cores: int) -> list[int]:
     # Every thread that is there already; those to come inherit it.
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), chosen)
+    _pinned.extend(chosen)
     return chosen
 
 
