@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 16
 """Episodes of a piece."""
-VERSION = 2
+VERSION = 3
 """Of the programs; results cached by another version are not used."""
 
 
