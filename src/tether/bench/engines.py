@@ -40,11 +40,18 @@ class Overhead(NamedTuple):
     """... and on Ray."""
     work: float
     """Seconds of the latter that the worker was at work."""
+    processor: float
+    """Seconds of a processor that the pieces took there, over those in one process."""
 
     @property
     def ratio(self) -> float:
-        """Ray over local."""
+        """Ray over local; other work on the machine changes it."""
         return self.ray / self.local
+
+    @property
+    def beside(self) -> float:
+        """All of the time on Ray over that of its work, which other work on the machine hardly changes."""
+        return self.ray / self.work
 
 
 class Costs(NamedTuple):
@@ -72,10 +79,13 @@ def measure(system: str, lengths: Sequence[float], counts: Sequence[int]) -> tup
         for length, count in zip(lengths, counts, strict=True):
             batches = max(1, round(length * rate))
             pieces = [_piece(system, batches, f"{length:g}-{i}") for i in range(count)]
-            local = aside.call(_in_one_process, (system, batches, count))
+            local, processor = aside.call(_in_one_process, (system, batches, count))
             ray = _timed(cluster, pieces, Store(Path(folder, f"{length:g}"), "pickle"))
-            work = sum(cluster.notes[piece.name].seconds for piece in pieces)
-            found.append(Overhead(length, count, local, ray, work))
+            notes = [cluster.notes[piece.name] for piece in pieces]
+            work, busy = (
+                sum(each) for each in zip(*((note.seconds, note.processor) for note in notes), strict=True)
+            )
+            found.append(Overhead(length, count, local, ray, work, busy / processor))
     return found, Costs(start, first, hand_out)
 
 
@@ -119,14 +129,16 @@ def _silent(_done: int, _total: int, _words: str) -> None:
     """Nobody listens."""
 
 
-def _in_one_process(system: str, batches: int, count: int) -> float:
-    """Seconds of the local engine, on one core and after a first piece."""
+def _in_one_process(system: str, batches: int, count: int) -> tuple[float, float]:
+    """Seconds of the local engine, and of its processor, on one core and after a first piece."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # the core that the idle worker has
     _attack(system, 1, _silent)
     with tempfile.TemporaryDirectory() as folder:
         pieces = [_piece(system, batches, f"{i}") for i in range(count)]
-        return _timed(Local(), pieces, Store(Path(folder), "pickle"))
+        engine = Local()
+        seconds = _timed(engine, pieces, Store(Path(folder), "pickle"))
+        return seconds, sum(note.processor for note in engine.notes.values())
 
 
 def _timed(engine: Any, pieces: list[Piece], store: Store) -> float:

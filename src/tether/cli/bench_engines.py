@@ -50,7 +50,7 @@ def engines(options: Options) -> None:
         highlight=False,
     )
     content: dict[str, Any] = {
-        "overheads": [each._asdict() | {"ratio": each.ratio} for each in found],
+        "overheads": [each._asdict() | {"ratio": each.ratio, "beside": each.beside} for each in found],
         "costs": costs._asdict(),
         "schedules": [],
     }
@@ -66,17 +66,21 @@ def engines(options: Options) -> None:
 
 def _overheads(found: Any) -> Table:
     table = Table(title="The same pieces on both engines, one core", box=SIMPLE_HEAD)
-    for name in ("piece", "pieces", "local", "Ray", "Ray / local", "Ray beside the work, a piece"):
+    table.caption = (
+        "Ray / work: time on Ray over that of its work alone. Processor: seconds of one, Ray / local. Other work on the "
+        "machine changes Ray / local, and hardly these two."
+    )
+    for name in ("piece", "pieces", "local", "Ray", "Ray / local", "Ray / work", "processor"):
         table.add_column(name, justify="right")
     for each in found:
-        beside = (each.ray - each.work) / each.pieces
         table.add_row(
             f"{each.seconds:g} s",
             f"{each.pieces}",
             f"{each.local:.1f} s",
             f"{each.ray:.1f} s",
             f"{each.ratio:.3f}",
-            f"{1000.0 * beside:.0f} ms",
+            f"{each.beside:.3f}",
+            f"{each.processor:.3f}",
         )
     return table
 
