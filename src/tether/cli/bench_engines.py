@@ -67,8 +67,8 @@ def engines(options: Options) -> None:
 def _overheads(found: Any) -> Table:
     table = Table(title="The same pieces on both engines, one core", box=SIMPLE_HEAD)
     table.caption = (
-        "Ray / work: time on Ray over that of its work alone. Processor: seconds of one, Ray / local. Other work on the "
-        "machine changes Ray / local, and hardly these two."
+        "Ray / work: time on Ray over that of its work alone. Processor: seconds of one, Ray / local. Other work on "
+        "the machine changes Ray / local, and hardly these two."
     )
     for name in ("piece", "pieces", "local", "Ray", "Ray / local", "Ray / work", "processor"):
         table.add_column(name, justify="right")
