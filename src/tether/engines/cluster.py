@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -196,6 +197,7 @@ def _settle(sent: Sent) -> None:
         raise ValueError(f"{platform.node()} has {_versions()}, the driver {sent.versions}; install the same")
 
 
+@cache
 def _versions() -> dict[str, Any]:
     known = provenance("")
     return {"python": known["python"], **known["versions"]}
