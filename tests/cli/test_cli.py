@@ -248,7 +248,9 @@ def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch,
 
     monkeypatch.setattr(bench, "MANY", 4)
     monkeypatch.setattr(bench._bench_structured, "__defaults__", (200,))
-    code, out, err = run(monkeypatch, capsys, "bench", "guard", "--repetitions", 3, "--out", tmp_path)
+    code, out, err = run(
+        monkeypatch, capsys, "bench", "guard", "--repetitions", 3, "--compiled", "none", "--out", tmp_path
+    )
     assert code == 0, err
     measured = {
         each["what"]: each for each in json.loads((tmp_path / "results.json").read_text())["measurements"]

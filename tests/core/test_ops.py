@@ -10,6 +10,7 @@ import pickle
 import numpy as np
 import pytest
 
+from tether.core.jax_ops import online_jax_ops
 from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY, coarsest, jax_ops, namespace, quietly, round_off
 
 STRANGE = (math.nan, math.inf, -math.inf, 1e308, -1e308)
@@ -100,6 +101,13 @@ def test_with_derivatives_a_boundary_moves_as_its_equation_says_and_constants_do
         assert moved(0.5, (2.0, 0.5), excess=flat) == 0.0
     assert float(jax.grad(lambda value: value * ops.fixed(value))(3.0)) == 3.0
     assert int(ops.loop(5, lambda n: n + 1, 0, lambda n: n >= 3)) == 5
+    online = online_jax_ops()  # one episode at a time: ends when it has found, and looks before it begins
+    assert pickle.loads(pickle.dumps(online)) is online
+    assert [int(online.loop(5, lambda n: n + 1, 0, lambda n, at=at: n >= at)) for at in (0, 3, 9)] == [
+        0,
+        3,
+        5,
+    ]
 
 
 def test_what_is_computed_with_ends_at_1e100_and_in_single_precision_at_1e15():

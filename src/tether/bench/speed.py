@@ -153,7 +153,7 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
         ("1 setting, 5 seeds", {"seeds": five}, 30.0),
         ("12 settings, 5 seeds", whole, 50.0),
     ):
-        compiling, rates = _training_rates(env, data, certificate, grid, repetitions)
+        compiling, rates = training_rates(env, data, certificate, grid, repetitions)
         yield Measurement(f"compiling, {name}", compiling, compiling, compiling, "s")
         yield _rate(f"tether, {name}", rates)
         target = "" if wanted is None else f">= {wanted:g}"
@@ -212,10 +212,10 @@ def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:
     )
 
 
-def _training_rates(
+def training_rates(
     env: Env,
     data: Episodes,
-    certificate: LipschitzCertificate,
+    certificate: Certificate,
     grid: dict[str, Any],
     repetitions: int,
 ) -> tuple[float, list[float]]:
@@ -302,7 +302,7 @@ def _bench_structured(seed: int, repetitions: int, count: int = 20_000) -> Itera
         structured = Structured(contract, env.structure)
         simple = LipschitzCertificate(contract, env.sensitivity)
         slow, fast = alternate(
-            repetitions, *(_online(env, episodes, certificate) for certificate in (structured, simple))
+            repetitions, *(playing_online(env, episodes, certificate) for certificate in (structured, simple))
         )
         yield ratio(
             f"structured / Lipschitz, {name}", slow, fast, "times", "<= 20", lambda ratio: ratio <= 20.0
@@ -387,7 +387,9 @@ class _Timed:
         self.spent += time.perf_counter() - start
 
 
-def _online(env: Env, episodes: Episodes, certificate: Certificate, count: int = 10) -> Callable[[], float]:
+def playing_online(
+    env: Env, episodes: Episodes, certificate: Certificate, count: int = 10
+) -> Callable[[], float]:
     """Plays some episodes through the guard, with half of the prior's action; seconds of act + observe a round."""
 
     def once() -> float:

@@ -83,7 +83,7 @@ def join(*parts: Interval) -> Interval:
 def rounded(values: Any, dtype: Any, side: float) -> Array:
     """Numbers in a type that may be coarser, not below (`side` 1) or not above (-1) what they were."""
     near = np.asarray(values).astype(dtype)
-    wrong = side * (near - np.asarray(values)) < 0.0
+    wrong = near < np.asarray(values) if side > 0.0 else near > np.asarray(values)
     beyond = np.nextafter(near, np.asarray(side * np.inf, dtype))
     return jnp.asarray(np.where(wrong, beyond, near), dtype)
 

@@ -9,27 +9,34 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.boundary import with_slope
+from tether.certificates.cells import rounded
 from tether.certificates.checked import check
 from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
 from tether.certificates.online import Programs
+from tether.certificates.structure import Round
 from tether.certificates.structured import Structured
 from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
 from tether.core.contract import Contract
-from tether.core.ops import NUMPY, Number, Ops, jax_ops
+from tether.core.jax_ops import online_jax_ops
+from tether.core.ops import NUMPY, Number, Ops
 from tether.core.program_cache import keep_programs
 
 
 @dataclass(frozen=True)
 class Compiled(Structured):
     """A certificate compiled from a model; `compile` makes it."""
+
+    lanes: ClassVar[int] = 512
+    """Episodes that a rollout plays at once in a core."""
 
     @property
     def online_ops(self) -> Ops:
@@ -56,6 +63,30 @@ class Compiled(Structured):
             found: Choice = self._online("choose", opened, proposal, prior, *box[:2], norm=box.norm)
             return found
         return super().choose(opened, proposal, prior, box, ops)
+
+    def _share(
+        self, opened: Any, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
+    ) -> Number:
+        """See `Structured._share`; a learner's derivative comes from differences."""
+        fixed = ops.fixed((opened, now, start, wish))
+        searched = fixed[0]._replace(epsilon=opened.epsilon)  # a plain number
+        found = super()._share(searched, *fixed[1:], plans, ops)
+        structure: Any = self.system
+        box = [structure.model.box(name) for name in ("state", "action")]
+
+        def excess(point: tuple[Any, Any], given: Any) -> Any:
+            traced, now = given
+            seen = point[0], now.seen[1]
+            return self._least(traced, opened.epsilon, now._replace(seen=seen), point[1], plans, ops)
+
+        ways = opened.seen[0], start, wish
+        share: Number = with_slope(found, excess, ways, opened.slack, (opened, now), box)
+        return share
+
+    def _ends(self, action: Action) -> tuple[Any, Any]:
+        """See `Ways._ends`; in the type of the action, as a compiler may keep what it was first given."""
+        dtype = jnp.asarray(action).dtype
+        return rounded(self.system.low, dtype, 1.0), rounded(self.system.high, dtype, -1.0)
 
     def backup_action(self, opened: Any, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """See `Structured.backup_action`."""
@@ -215,7 +246,7 @@ def _step(
     *given: Any,
 ) -> Any:
     """A step of the protocol, traced."""
-    ops = jax_ops()
+    ops = online_jax_ops()
     if method == "start":
         return Structured.start(certificate, ops, *given)
     known = dict(options)

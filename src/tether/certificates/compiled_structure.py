@@ -46,6 +46,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.boundary import apart_from_gradients
 from tether.certificates.cells import (
     Apart,
     Boxes,
@@ -98,7 +99,7 @@ class CompiledStructure(Structure):
 
     kind: ClassVar[str] = "compiled"
     scalar: ClassVar[bool] = False
-    turns: ClassVar[int] = 8
+    turns: ClassVar[int] = 6
 
     model: Model
     horizon: int
@@ -231,7 +232,11 @@ class CompiledStructure(Structure):
 
     def refine(self, gaps: Any, seen: Any, epsilon: Number, ops: Ops) -> Any:  # noqa: ARG002
         """The box of the prior's state, narrowed by what the own state and the last cost tell of the draw."""
-        x, z = seen
+        prior, explained = apart_from_gradients(partial(self._refined, epsilon), gaps, *seen)
+        return Refined(prior, gaps.rounds, seen[0], explained)
+
+    def _refined(self, epsilon: Number, gaps: Gaps, x: Array, z: Array) -> tuple[Prior, Array]:
+        """(what is known of the prior, whether some draw explains what was seen)."""
         told = jnp.isfinite(gaps.cost)
         cost, after = around(jnp.where(told, gaps.cost, 0.0)[None], epsilon), around(x, epsilon)
         cost = Interval(jnp.where(told, cost.low, -jnp.inf), jnp.where(told, cost.high, jnp.inf))
@@ -248,42 +253,52 @@ class CompiledStructure(Structure):
         box = Interval(jnp.where(known, x, low), jnp.where(known, x, high))
         explained = (first | jnp.any(possible)) & within(x, self.flat.box("state", x.dtype), epsilon)
         explained &= within(z, self.flat.contexts(gaps.rounds, x.dtype), epsilon)
-        return Refined(self._surroundings(box, z), gaps.rounds, x, explained)
+        return self._surroundings(box, z), explained
 
     def bounds(self, now: Round, action: Action, plan: int, ops: Ops) -> Bounds:  # noqa: ARG002
-        """See the module."""
-        refined: Any = now.gaps
+        """See the module. No gradient follows them; `tether.certificates.boundary` has what learners are told."""
         seen: Any = now.seen
+        refined: Any = now.gaps
         x, z = seen
-        flat = jnp.reshape(jnp.asarray(action, x.dtype), (-1,))
-        sides = self._both(x, z, flat, refined.prior)
-        radius = radius_of(refined.prior.state)
-        first = self._first(sides, radius, now.lam, now.cost_floor)
-        later, rest = self._later(first, plan, refined.rounds, now.lam, now.cost_floor)
+        given = z, refined, now.lam, now.cost_floor, now.low, now.high
+        totals, ceiling, sides = apart_from_gradients(
+            partial(self._bounds, plan), x, jnp.reshape(jnp.asarray(action, x.dtype), (-1,)), given
+        )
+        step: Any = jax.lax.stop_gradient((sides, radius_of(refined.prior.state), refined.rounds))
+        return Bounds(totals, ceiling, step)
+
+    def _bounds(self, plan: int, x: Array, a: Array, given: Any) -> tuple[tuple[Array, ...], Array, Sides]:
+        """((T_0, ..., T_K), the largest cost of this round, both sides of it)."""
+        z, refined, lam, floor, low, high = given
+        sides = self._both(x, z, a, refined.prior)
+        first = self._first(sides, radius_of(refined.prior.state), lam, floor)
+        later, rest = self._later(first, plan, refined.rounds, lam, floor)
         totals = [first.excess]
         if plan > 0:  # a backup that the box does not leave as it is has no bounds
-            low, high = self.model.box("action")
-            free = jnp.all(now.low <= low) & jnp.all(now.high >= high)
+            least, most = self.model.box("action")
+            free = jnp.all(low <= least) & jnp.all(high >= most)
             later = [jnp.where(free, each, jnp.inf) for each in later]
             rest = jnp.where(free, rest, jnp.inf)
         for each in (*later, rest):
             totals.append(totals[-1] + each)
-        step: Any = (sides, radius, refined.rounds)
-        return Bounds(tuple(totals), first.ceiling, step)
+        return tuple(totals), first.ceiling, sides
 
     def close(self, step: Any, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Any]:  # noqa: ARG002
         """The least that the prior can have paid, from the draws that explain the cost."""
         sides, radius, rounds = step
+        paid = jnp.asarray(cost, radius.dtype)
+        floor = apart_from_gradients(partial(self._paid, epsilon), sides, radius, paid)
+        return floor, Gaps(sides, radius, jax.lax.stop_gradient(paid), rounds + 1.0)
+
+    def _paid(self, epsilon: Number, sides: Sides, radius: Array, cost: Array) -> Array:
         own, prior, apart = sides
-        seen = around(jnp.reshape(jnp.asarray(cost, radius.dtype), (1,)), epsilon)
+        seen = around(jnp.reshape(cost, (1,)), epsilon)
         draws, possible = self._explained(own[:1], (seen,))
         near = self._by_state(radius)
         paid = spread(prior.cost, (*near, *draws)).low[:, 0]
         more = jnp.minimum(difference(own.cost, prior.cost, draws, near).high, apart.cost.high)[:, 0]
         floors = jnp.maximum(paid, seen.low[0] - more)
-        floor = jnp.where(jnp.any(possible), jnp.min(jnp.where(possible, floors, jnp.inf)), -jnp.inf)
-        gaps: Any = Gaps(sides, radius, jnp.asarray(cost, radius.dtype), rounds + 1.0)
-        return floor, gaps  # type: ignore[return-value]
+        return jnp.where(jnp.any(possible), jnp.min(jnp.where(possible, floors, jnp.inf)), -jnp.inf)
 
     def unseen(self, step: Any, ops: Ops) -> Any:  # noqa: ARG002
         """As `close`, with a cost that tells nothing of the draw."""

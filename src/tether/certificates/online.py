@@ -6,6 +6,7 @@ what a program is given is laid out as one vector of float64, and so is what it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -24,6 +25,11 @@ class Layout(NamedTuple):
     flags: tuple[bool, ...]
     """Which of them are truth values."""
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers each array has."""
+        return [math.prod(shape) for shape in self.shapes]
+
 
 def laid_out(values: Any) -> tuple[Any, Layout]:
     """(the vector, its layout) of NumPy values."""
@@ -41,12 +47,11 @@ def put_back(vector: Any, layout: Layout) -> Any:
     leaves: list[Any] = []
     at = 0
     numbers = vector.tolist()
-    for shape, flag in zip(layout.shapes, layout.flags, strict=True):
+    for shape, flag, size in zip(layout.shapes, layout.flags, layout.sizes, strict=True):
         if not shape:
             leaves.append(numbers[at] != 0.0 if flag else numbers[at])
             at += 1
             continue
-        size = int(np.prod(shape))
         part = vector[at : at + size].reshape(shape)
         leaves.append(part != 0.0 if flag else part)
         at += size
@@ -56,8 +61,7 @@ def put_back(vector: Any, layout: Layout) -> Any:
 def _traced(vector: Any, layout: Layout) -> Any:
     """The same for a vector that is being traced."""
     leaves, at = [], 0
-    for shape, flag in zip(layout.shapes, layout.flags, strict=True):
-        size = int(np.prod(shape))
+    for shape, flag, size in zip(layout.shapes, layout.flags, layout.sizes, strict=True):
         part = jnp.reshape(vector[at : at + size], shape)
         leaves.append(part != 0.0 if flag else part)
         at += size

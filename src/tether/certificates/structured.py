@@ -211,15 +211,7 @@ class Structured(Ways, Account, Explaining):
         plans = self.system.plans(box.low, box.high)
         start = self._start(opened, now, plans, one)
 
-        def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
-            traced, now, start, wish = inputs
-            here = traced._replace(epsilon=opened.epsilon)  # a plain number, not one that is traced
-            with self.system.searching():
-                bounds = self._all(now, on_the_way(start, wish, share, one), plans, one)
-            return least_excess([self._excess(here, each, one) for each in bounds], one)
-
-        inputs = (opened, now, start, wish)
-        share = largest_share(excess, inputs, self._farthest(start, wish, one), one, self.system.turns)
+        share = self._share(opened, now, start, wish, plans, one)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
         entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)
@@ -229,6 +221,27 @@ class Structured(Ways, Account, Explaining):
         return Choice(
             action, deviation, deviation, margin, taken.backup, taken, taken.breached, taken.overridden
         )
+
+    def _share(
+        self, opened: Opened, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
+    ) -> Number:
+        """How far towards the proposal (**) holds."""
+
+        def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
+            traced, now, start, wish = inputs
+            return self._least(traced, opened.epsilon, now, on_the_way(start, wish, share, ops), plans, ops)
+
+        inputs = (opened, now, start, wish)
+        return largest_share(excess, inputs, self._farthest(start, wish, ops), ops, self.system.turns)
+
+    def _least(
+        self, opened: Opened, epsilon: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops
+    ) -> Number:
+        """The excess over (**) of an action with the best of the backups, in a search; `epsilon` is a plain number."""
+        here = opened._replace(epsilon=epsilon)
+        with self.system.searching():
+            bounds = self._all(now, action, plans, ops)
+        return least_excess([self._excess(here, each, ops) for each in bounds], ops)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tether.certificates.structure import Structure
@@ -23,12 +25,17 @@ class Ways:
 
     def _inside(self, action: Action, box: Box, ops: Ops) -> Action:
         """The nearest action that there is, and for which the bounds hold."""
+        low, high = self._ends(action)
         action = ops.minimum(ops.maximum(action, box.low), box.high)
-        return ops.minimum(ops.maximum(action, self.system.low), self.system.high)
+        return ops.minimum(ops.maximum(action, low), high)
+
+    def _ends(self, action: Action) -> tuple[Any, Any]:  # noqa: ARG002
+        """Of the actions for which the bounds hold, as numbers that can be compared with an action."""
+        return self.system.low, self.system.high
 
     def _covers(self, action: Action, ops: Ops) -> Flag:
         """Whether the bounds hold for an action, as `_entries` gives it."""
-        low, high = self.system.low, self.system.high
+        low, high = self._ends(action)
         if isinstance(action, list):
             covered = True
             ends = (np.broadcast_to(end, (len(action),)) for end in (low, high))

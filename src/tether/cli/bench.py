@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,20 +24,36 @@ class GuardOptions:
     out: shell.Out = Path("out/bench/guard")
     seed: shell.Seed = 0
     repetitions: Annotated[int, typer.Option(help="How often each pair is measured, alternately.", min=3)] = 9
+    compiled: Annotated[
+        str,
+        typer.Option(
+            help="Systems whose certificates compiled from a model are measured too, comma-separated (module:object "
+            "for your own); `first` is the first that is installed, `none` leaves them out."
+        ),
+    ] = "first"
 
 
 def guard(options: GuardOptions) -> None:
     """Measure the online guard and the compiled rollout.
 
     One act + observe against the same projection as a parametrised cvxpy problem (extra `bench`), a long horizon
-    against a short one, guarded rounds a second, and what `import tether` costs. Nothing else should run meanwhile.
+    against a short one, guarded rounds a second, and what `import tether` costs; of certificates compiled from a model
+    also how long rollouts and trainings compile. Nothing else should run meanwhile.
     """
+    from tether.bench.compiled_speed import bench_compiled
     from tether.bench.parts import skipped
-    from tether.bench.speed import bench_guard
+    from tether.bench.speed import bench_guard, yardstick_system
+    from tether.systems import registry
 
+    named = [] if options.compiled in ("first", "none") else shell.listed(options.compiled)
+    systems = [yardstick_system()] if options.compiled == "first" else [registry.find(name) for name in named]
     for line in skipped("structure"):
         shell.console.print(line)
-    measure("tether bench guard", options.out, bench_guard(options.seed, options.repetitions))
+    found = chain(
+        bench_guard(options.seed, options.repetitions),
+        bench_compiled(systems, options.seed, options.repetitions),
+    )
+    measure("tether bench guard", options.out, found)
 
 
 @dataclass(frozen=True)

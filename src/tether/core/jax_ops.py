@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
-from tether.core.ops import Arrays, Carry, Flag, Inputs, Number, Values, jax_ops
+from tether.core.ops import Arrays, Carry, Flag, Inputs, Number, Ops, Values, jax_ops
 
 
 class Jax(Arrays):
@@ -62,3 +63,35 @@ class Jax(Arrays):
         import jax
 
         return jax.vmap(function)(self._namespace.asarray(values))
+
+
+class JaxOnline(Jax):
+    """For one episode at a time: a search ends when it has found."""
+
+    def __reduce__(self) -> Any:
+        return online_jax_ops, ()
+
+    def loop(
+        self,
+        count: int,
+        body: Callable[[Carry], Carry],
+        carry: Carry,
+        until: Callable[[Carry], Flag],
+    ) -> Carry:
+        """See `Ops`."""
+        import jax
+
+        def more(counted: Any) -> Any:
+            turn, each = counted
+            return self._namespace.logical_and(turn < count, self._namespace.logical_not(until(each)))
+
+        looped: Carry = jax.lax.while_loop(more, lambda c: (c[0] + 1, body(c[1])), (0, carry))[1]
+        return looped
+
+
+@cache
+def online_jax_ops() -> Ops:
+    """JAX arrays, for one episode at a time; imports JAX."""
+    import jax.numpy
+
+    return cast(Ops, JaxOnline(jax.numpy))

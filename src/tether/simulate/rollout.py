@@ -17,6 +17,7 @@ from tether.core.ops import jax_ops
 from tether.core.projection import length
 from tether.core.run import Run
 from tether.data.episodes import Episodes
+from tether.simulate.lanes import in_parts
 from tether.simulate.late import Late, close, state_of, waiting
 from tether.simulate.trees import as_tree
 from tether.systems.base import Env
@@ -85,15 +86,17 @@ def rollout(
             lambda leaf: jnp.asarray(leaf, dtype=precision) if eqx.is_inexact_array_like(leaf) else leaf,
             as_tree(certificate),
         )
-        played = play(
-            env,
-            policy,
-            drawn,
-            numbers,
-            jnp.asarray(seed, dtype=jnp.uint32),
-            record,
-            _late(certificate, delay, missing),
-        )
+        late, start = _late(certificate, delay, missing), jnp.asarray(seed, dtype=jnp.uint32)
+        lanes = getattr(certificate, "lanes", len(episodes))
+        if len(episodes) <= lanes:
+            played = play(env, policy, drawn, numbers, start, record, late)
+        else:
+            keys = jax.random.split(jax.random.key(start), len(episodes))
+            played = in_parts(
+                lambda part, keys: play(env, policy, part, numbers, start, record, late, keys),
+                (drawn, keys),
+                lanes,
+            )
         recorded = {name: np.swapaxes(np.asarray(values), 0, 1) for name, values in played.items()}
     breached = recorded.pop("breached", None)
     if breached is not None:
@@ -163,10 +166,15 @@ def play(
     seed: Any,
     record: str,
     late: Late | None = None,
+    keys: Any = None,
 ) -> dict[str, Any]:
-    """Play the episodes `drawn`, [H, N]; what is recorded is [H, N, ...], with `"transitions"` the states too."""
+    """Play the episodes `drawn`, [H, N]; what is recorded is [H, N, ...], with `"transitions"` the states too.
+
+    `keys` [N] of the episodes are those of `seed`, if they are not given.
+    """
     count = jax.tree.leaves(drawn)[0].shape[1]
-    keys = jax.random.split(jax.random.key(seed), count)
+    if keys is None:
+        keys = jax.random.split(jax.random.key(seed), count)
     keys_of_round: Any = jax.vmap(jax.random.fold_in, in_axes=(0, None))
     play_round: Any = jax.vmap(
         lambda carry, now, key, index: _round(env, policy, certificate, carry, now, key, late, index),
