@@ -24,7 +24,7 @@ from tether.core.program_cache import keep_programs
 from tether.engines import aside, reaper
 from tether.engines.engine import Note, Watcher, noted, silent
 from tether.engines.pieces import Kind, Piece, Store
-from tether.engines.pinning import pin
+from tether.engines.pinning import own_cores, pin
 
 T = TypeVar("T")
 RETRIES = 3
@@ -85,7 +85,7 @@ class Cluster:
         folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp" if os.name == "posix" else None)
         self._reaper = reaper.started(folder)
         os.environ[reaper.VARIABLE] = folder
-        count = self._workers or len(_cores()) // self._cores or 1
+        count = self._workers or len(own_cores()) // self._cores or 1
         processors = count * self._cores
         try:
             ray.init(num_cpus=processors, object_store_memory=OBJECT_STORE, _temp_dir=folder, **quiet)
@@ -165,13 +165,6 @@ class Cluster:
             kind, words = said.error
             raise getattr(builtins, kind)(words)
         return bytes(data)
-
-
-def _cores() -> list[int]:
-    """The cores of this machine that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def _work(sent: Sent, *before: bytes) -> tuple[bytes, Note]:

@@ -14,6 +14,13 @@ _pinned: list[int] = []
 """The cores of this process, once it is pinned."""
 
 
+def own_cores() -> list[int]:
+    """The cores that this process may use: all of the machine, unless it is pinned."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
 def pin(cores: int) -> list[int]:
     """Pin this process to so many cores that no other worker on this machine has; those that it has.
 
@@ -27,7 +34,7 @@ def pin(cores: int) -> list[int]:
         return _pinned
     if "jax" in sys.modules:
         raise RuntimeError("a worker is pinned before JAX is imported, not after")
-    allowed = sorted(os.sched_getaffinity(0))
+    allowed = own_cores()
     folder = Path(tempfile.gettempdir(), f"tether-cores-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     chosen = []
