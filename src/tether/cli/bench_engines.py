@@ -12,13 +12,16 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output
+from tether.systems import registry
 
 
 @dataclass(frozen=True)
 class Options:
     """What `tether bench engines` can be asked for."""
 
-    system: Annotated[str, typer.Option(help=f"Whose attack is computed: {shell.SYSTEMS}.")] = "carbon"
+    system: Annotated[str, typer.Option(help=f"Whose attack is computed: {shell.SYSTEMS}.")] = (
+        registry.names()[0]
+    )
     seconds: Annotated[str, typer.Option(help="Lengths of pieces, comma-separated.")] = "1,10,60"
     pieces: Annotated[str, typer.Option(help="How many of each length, comma-separated.")] = "10,3,1"
     run: Annotated[int, typer.Option(help="Pieces of the run whose schedule is simulated.", min=1)] = 56

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import drawing, output
+from tether.systems import registry
 
 if TYPE_CHECKING:
     from tether.bench.scale import Growth
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 class Options:
     """What `tether bench scale` can be asked for."""
 
-    system: Annotated[str, typer.Option(help=f"Whose episodes are played: {shell.SYSTEMS}.")] = "carbon"
+    system: Annotated[str, typer.Option(help=f"Whose episodes are played: {shell.SYSTEMS}.")] = (
+        registry.names()[0]
+    )
     most: Annotated[
         str,
         typer.Option(help="Bounds of sizes: 'episodes=10000,horizon=2400', of settings, states and actions."),
