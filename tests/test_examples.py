@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,14 @@ def test_an_environment_of_ones_own_is_guarded(capsys):
     assert audits["inside the guard"].holds
     assert audits["without the guard"].violation_rate > 0.5
     assert "A policy that never pumps" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_an_algorithm_of_rllib_breaks_the_promise_without_the_guard_only(tmp_path):
+    for module in ("ray", "tree", "torch"):
+        pytest.importorskip(module, reason="RLlib is not installed: pip install 'ray[rllib]'")
+    command = [sys.executable, str(EXAMPLES / "train_rllib_guarded.py"), "--iterations", "1"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, check=True)
+    guarded, free = done.stdout.split("without the guard")
+    assert "KEPT in every round" in guarded
+    assert "BROKEN" in free

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tether"
 LAYERS = (
-    "core", "certificates", "data", "systems", "simulate", "learn", "exact",
+    "core", "engines", "certificates", "data", "systems", "simulate", "learn", "exact",
     "assure", "estimation", "adapters", "serve", "paper", "bench", "cli",
 )  # fmt: skip
 """From the bottom to the top."""

@@ -7,7 +7,19 @@ import pytest
 
 from structures import hostile_draws
 from tank import TankStructure
-from tether.assure.attack import INFINITE, NO_NUMBER, TINY, Hostile, loosened, plants, scripts
+from tether.assure.attack import (
+    INFINITE,
+    NO_NUMBER,
+    TINY,
+    WAVE,
+    Finding,
+    Hostile,
+    joined,
+    loosened,
+    plants,
+    scripts,
+    waves,
+)
 from tether.systems import registry
 
 
@@ -59,3 +71,20 @@ def test_only_what_a_structure_has_can_be_loosened():
         ValueError, match="bound must be one of 'now', 'later', 'floor', 'apart', got 'above'"
     ):
         loosened(TankStructure(), "above")
+
+
+def test_waves_are_whole_batches_of_at_most_a_million_episodes():
+    assert waves(1, 10_000) == [10_000]
+    assert waves(2 * WAVE + 1, 10_000) == [WAVE, WAVE, 10_000]
+    assert waves(3, 2 * WAVE) == [2 * WAVE]
+    assert sum(waves(50_000_000 // 28, 10_000)) == 1_790_000
+
+
+def test_the_waves_of_an_attack_are_joined_by_their_worst():
+    first = Finding(
+        "standard", 0.0, 2.0, 30, 0, worst_margin=0.5, nearest=0.2, unguarded=1.0 / 3.0, breaches=0
+    )
+    second = Finding("standard", 0.0, 2.0, 10, 2, worst_margin=-0.1, nearest=0.3, unguarded=1.0, breaches=1)
+    both = joined([first, second])
+    assert both == Finding("standard", 0.0, 2.0, 40, 2, -0.1, 0.2, 0.5, 1)
+    assert joined([first]) == first

@@ -75,7 +75,8 @@ def test_wrong_constants_break_the_promise_where_they_are_tight_and_right_or_lar
     env = tether.envs.Cooling()
     some = {name: each for name, each in wrong_constants.learners(env).items() if name in ("idle", "random")}
     contract = env.contract(0.0, 2.0, horizon=6)
-    results = wrong_constants.study(env, contract, 32, [0], scales=(0.5, 1.0, 2.0), policies=some)
+    study = wrong_constants.Study(env, contract, 32, scales=(0.5, 1.0, 2.0), policies=some)
+    results = study.assemble([study.part(0, draws) for draws in wrong_constants.DRAWS])
     for draws in wrong_constants.DRAWS:
         for constant in ("immediate", "carried", "rho", "together"):
             for scale in (1.0, 2.0):

@@ -11,6 +11,7 @@ import pytest
 import tether
 from tether.assure.limit import hindsight_limit
 from tether.assure.nonlinear import NonlinearProgram
+from tether.systems import registry
 
 pytest.importorskip("cvxpy")
 
@@ -65,9 +66,19 @@ def test_what_was_solved_is_read_again(tmp_path, monkeypatch):
     prior = tether.rollout(env, env.prior, episodes)
     contract = env.contract(2.0, 2.0)
     first = hindsight_limit(env, episodes, contract, prior.costs, processes=1, cache=tmp_path)
-    monkeypatch.setattr("tether.assure.limit._solve_chunk", lambda task: pytest.fail("solved again"))
+    monkeypatch.setattr("tether.assure.limit._solved", lambda *_, **__: pytest.fail("solved again"))
     again = hindsight_limit(env, episodes, contract, prior.costs, processes=1, cache=tmp_path)
     assert np.array_equal(first.upper, again.upper)
+
+
+def test_the_digits_of_an_episode_do_not_depend_on_those_that_were_solved_before():
+    env, episodes, _ = SYSTEMS["carbon"]
+    program = registry.find("carbon").program(env, episodes.horizon)
+    prior = tether.rollout(env, env.prior, episodes)
+    bounds = env.contract(2.0, 2.0).bounds(prior.costs)
+    drawn = [{name: episodes[name][i] for name in env.series} for i in range(3)]
+    once = {i: program.solve(drawn[i], bounds[i]) for i in (0, 1, 2)}
+    assert once == {i: program.solve(drawn[i], bounds[i]) for i in (2, 0, 1)}
 
 
 def test_the_program_of_a_linear_system_is_exact():

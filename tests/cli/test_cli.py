@@ -214,6 +214,11 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         ),
         (("bench", "late", "carbon", "--delays", "0.5"), "--delays must be a whole number, got 0.5"),
         (("bench", "guard", "--repetitions", "x"), "Invalid value for '--repetitions'"),
+        (("attack", "carbon", "--engine", "spark"), "--engine must be one of 'local', 'ray', got 'spark'"),
+        (("verify", "carbon", "--address", "auto"), "--address and --workers are for --engine ray"),
+        (("bench", "scale", "--most", "rounds=3"), "--most is name=number, of episodes, horizon, settings"),
+        (("bench", "engines", "--pieces", "1"), "--seconds and --pieces must list as many"),
+        (("estimate", "minari:nobody/knows-v0"), "no Minari data set 'nobody/knows-v0' on this machine"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, capsys):

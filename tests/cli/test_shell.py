@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from commands import run
 from tether.cli import shell
+from tether.engines.pieces import Piece
 from tether.systems import registry
 
 
@@ -93,3 +94,40 @@ def test_reproduce_has_a_command_for_every_installed_system_and_takes_the_place_
     code, _, err = run(monkeypatch, capsys, "reproduce", "my_plant:system")
     assert code == 2
     assert "'my_plant:system'" in err
+
+
+def test_the_command_is_kept_without_what_does_not_change_results(monkeypatch):
+    given = "attack carbon --engine ray --out a --address=auto --episodes 10 --workers 2 --resume --seed=1"
+    monkeypatch.setattr(sys, "argv", ["tether", *given.split()])
+    assert shell.typed() == "tether attack carbon --episodes 10 --seed=1"
+
+
+@dataclass(frozen=True)
+class Asked:
+    system: str = "carbon"
+    data: Path | None = None
+    engine: str = "local"
+    out: Path = Path("out")
+
+
+def test_an_unfinished_run_is_found_by_the_same_command_only(tmp_path):
+    file = tmp_path / "data.npz"
+    file.write_bytes(b"1")
+    first = shell.unfinished(tmp_path, Asked(data=file))
+    assert first == shell.unfinished(tmp_path, Asked(data=file, engine="ray", out=Path("elsewhere")))
+    file.write_bytes(b"22")
+    others = [Asked(data=file), Asked(), Asked("cooling"), Asked("made_pieces:system")]
+    assert len({shell.unfinished(tmp_path, each).folder for each in others} | {first.folder}) == 5
+    first.write("one", b"1")
+    shell.forget(first)
+    assert not (tmp_path / "unfinished").exists()
+
+
+def test_progress_names_workers_and_the_time_left(capsys):
+    with shell.watching("attack", 3, lines=True) as watch:
+        watch.finished(Piece("zero", None), True)
+        watch.working(2, 2)
+        watch.finished(Piece("one", None), False)
+    lines = capsys.readouterr().err.splitlines()
+    assert "attack  1/3  zero" in lines[0]
+    assert "2 workers, about 0 s left" in lines[1]

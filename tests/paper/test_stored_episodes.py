@@ -95,13 +95,15 @@ def test_sensitivity_and_calibration_take_a_file_with_a_single_set(tmp_path, mon
     code, out, err = run(monkeypatch, capsys, "data", "calibration", *small)
     assert code == 0, err
     assert "within 5 %" in out
-    given = {}
-    monkeypatch.setattr(wrong_constants, "study", lambda *_, **options: given.update(options) or {})
+    given = []
+    monkeypatch.setattr(
+        wrong_constants.Study, "assemble", lambda study, _: given.append(study.everyday) or {}
+    )
     monkeypatch.setattr(wrong_constants, "study_tables", lambda _: [])
     monkeypatch.setattr(wrong_constants, "DRAWS", ())
     code, _, err = run(monkeypatch, capsys, "sensitivity", "carbon", "--episodes", 8, *small)
     assert code == 0, err
-    assert len(given["everyday"]) == 60
+    assert [len(each) for each in given] == [60]
 
 
 def test_each_seed_draws_its_everyday_episodes_from_the_stored_ones():

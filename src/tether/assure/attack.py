@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -44,6 +44,8 @@ Array = NDArray[np.float64]
 
 BATCH = 10_000
 """Episodes that are played at a time, in one compiled program."""
+WAVE = 1_000_000
+"""Episodes that are bred from one another and from nobody else: what an engine computes in one piece."""
 SCRIPT = "script"
 """The series of what is proposed, which is appended to the observation."""
 INFINITE = 1e29
@@ -196,6 +198,7 @@ def attack(
     precision: Precision = "float64",
     delay: int = 0,
     missing: float = 0.0,
+    wave: int = 0,
     report: Callable[[int], None] = lambda _done: None,
 ) -> Finding:
     """Attack one certificate.
@@ -213,9 +216,10 @@ def attack(
         precision: Of the rollouts.
         delay: Rounds by which costs are late; see `tether.rollout`.
         missing: Share of the costs that never come.
+        wave: Which one it is of several of the same attack (`waves`): each draws on its own.
         report: Called with the number of episodes of each batch that is done.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, wave] if wave else seed)
     contract, hostile = certificate.contract, Hostile(env)
     tie = getattr(env, "resolution", 0.0)
     parents: Episodes | None = None
@@ -227,7 +231,7 @@ def attack(
             drawn = bred(parents, drawn, rng)
         exact = getattr(env, "exact", env)  # the promise compares with the prior as it decides
         prior = rollout(exact, env.prior, drawn, record="outcomes", precision=precision)
-        late: Any = {"seed": seed + played, "delay": delay, "missing": missing}
+        late: Any = {"seed": seed + wave * WAVE + played, "delay": delay, "missing": missing}
         run = rollout(env, hostile, drawn, certificate, precision=precision, **late)
         unguarded = rollout(env, hostile, drawn, record="outcomes", precision=precision)
         verdict = audit(run, prior, contract)
@@ -240,9 +244,27 @@ def attack(
         broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))
         report(batch)
-    unguarded_rate = broken_unguarded / played
-    return Finding(
-        name, contract.lam, contract.b, played, violations, worst, nearest, unguarded_rate, breaches
+    rate = broken_unguarded / played
+    return Finding(name, contract.lam, contract.b, played, violations, worst, nearest, rate, breaches)
+
+
+def waves(episodes: int, batch: int) -> list[int]:
+    """So many episodes, in whole batches, as waves of at most `WAVE`; one batch at least."""
+    batches, each = max(1, -(-episodes // batch)), max(1, WAVE // batch)
+    return [min(each, batches - first) * batch for first in range(0, batches, each)]
+
+
+def joined(findings: Sequence[Finding]) -> Finding:
+    """What the waves of one attack came to."""
+    first, episodes = findings[0], sum(each.episodes for each in findings)
+    return dataclasses.replace(
+        first,
+        episodes=episodes,
+        violations=sum(each.violations for each in findings),
+        worst_margin=min(each.worst_margin for each in findings),
+        nearest=min(each.nearest for each in findings),
+        unguarded=sum(round(each.unguarded * each.episodes) for each in findings) / episodes,
+        breaches=sum(each.breaches for each in findings),
     )
 
 

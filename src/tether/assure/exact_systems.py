@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -189,30 +189,53 @@ def check_search(
         tenths of it (`refuted_at_90`; the cost floor at ten ninths), and how often the largest ratio is within 5 % of
         the exact constant (`within_5`); `shares` are the largest ratios as shares of the exact constants.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    found = []
     for index in range(systems):
-        system, bounds, constants, truth = exact_system(index)
-        made = claims_of(system, bounds, constants, ROUNDS)
-        exact = [
-            replace(claim, claimed=-truth[claim.name] if claim.lower else truth[claim.name])
-            for claim in (made if claims is None else select(made, claims))
-        ]
-        for claim, finding in zip(exact, refute(system, exact, search, seed).findings, strict=True):
-            assert claim.claimed is not None
-            row = rows.setdefault(
-                claim.name, {"refuted_at_truth": 0, "refuted_at_90": 0, "within_5": 0, "shares": []}
-            )
-            share = (
-                truth[claim.name] / finding.largest if claim.lower else finding.largest / truth[claim.name]
-            )
-            bolder = replace(claim, claimed=claim.claimed / 0.9 if claim.lower else claim.claimed * 0.9)
-            row["refuted_at_truth"] += finding.verdict == "refuted"
-            row["refuted_at_90"] += replay(bolder, finding.point)[1]
-            row["within_5"] += share >= 0.95
-            row["shares"].append(share)
-        study = {"systems": index + 1, "claims": [{"claim": name} | row for name, row in rows.items()]}
-        report(index + 1, study)
-    return study
+        found.append(check_system(index, seed, search, claims))
+        report(index + 1, gathered(found))
+    return gathered(found)
+
+
+class Checked(NamedTuple):
+    """What the search came to on one claim about one system."""
+
+    claim: str
+    refuted_at_truth: bool
+    refuted_at_90: bool
+    share: float
+    """The largest ratio as a share of the exact constant."""
+
+
+def check_system(index: int, seed: int, search: Search, claims: Sequence[str] | None = None) -> list[Checked]:
+    """Let the search loose on one system; see `check_search`."""
+    system, bounds, constants, truth = exact_system(index)
+    made = claims_of(system, bounds, constants, ROUNDS)
+    exact = [
+        replace(claim, claimed=-truth[claim.name] if claim.lower else truth[claim.name])
+        for claim in (made if claims is None else select(made, claims))
+    ]
+    found = []
+    for claim, finding in zip(exact, refute(system, exact, search, seed).findings, strict=True):
+        assert claim.claimed is not None
+        share = truth[claim.name] / finding.largest if claim.lower else finding.largest / truth[claim.name]
+        bolder = replace(claim, claimed=claim.claimed / 0.9 if claim.lower else claim.claimed * 0.9)
+        refuted = finding.verdict == "refuted"
+        found.append(Checked(claim.name, refuted, replay(bolder, finding.point)[1], share))
+    return found
+
+
+def gathered(systems: Sequence[Sequence[Checked]]) -> dict[str, Any]:
+    """What `check_search` returns, from what was found on each system."""
+    rows: dict[str, dict[str, Any]] = {}
+    for each in (each for found in systems for each in found):
+        row = rows.setdefault(
+            each.claim, {"refuted_at_truth": 0, "refuted_at_90": 0, "within_5": 0, "shares": []}
+        )
+        row["refuted_at_truth"] += each.refuted_at_truth
+        row["refuted_at_90"] += each.refuted_at_90
+        row["within_5"] += each.share >= 0.95
+        row["shares"].append(each.share)
+    return {"systems": len(systems), "claims": [{"claim": name} | row for name, row in rows.items()]}
 
 
 def study_table(study: dict[str, Any]) -> Table:

@@ -21,19 +21,19 @@ then the best that was found, `Limit.proven` is False, and a share of it may be 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
+import io
 import os
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tether.assure.nonlinear import NonlinearProgram
-from tether.core.files import complete_file
+from tether.engines.engine import Local, Silent
+from tether.engines.pieces import Piece, Report, Store
 from tether.systems import registry
 from tether.systems.base import Env
 from tether.systems.program import Floats, Program
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from tether.core.contract import Contract
     from tether.data.episodes import Episodes
 
-VERSION = 2
+AT_ONCE = 16
+"""Episodes of a piece."""
+VERSION = 3
 """Of the programs; results cached by another version are not used."""
 
 
@@ -96,33 +98,81 @@ def hindsight_limit(
         >>> bool(np.all(limit.upper > prior.returns)), bool(np.all(limit.attained <= limit.upper + 1e-3))
         (True, True)
     """
-    env.check(episodes)
-    if program is None:
-        system = registry.of_env(env)
-        program = NonlinearProgram if system is None or system.program is None else system.program
-    if np.shape(prior_costs) != (len(episodes), episodes.horizon):
-        raise ValueError(
-            f"prior_costs must be [{len(episodes)}, {episodes.horizon}], got {np.shape(prior_costs)}"
-        )
-    bounds = contract.bounds(prior_costs)
-    drawn = [{name: episodes[name][i] for name in env.series} for i in range(len(episodes))]
-    made = _Made(env, episodes.horizon, program)
-    keys = [made.key(each, bound) for each, bound in zip(drawn, bounds, strict=True)]
-    store = _Store(cache)
-    known = store.read(keys)
-    missing = [i for i, key in enumerate(keys) if key not in known]
-    done = len(keys) - len(missing)
-    report(done, len(keys))
-    chunks = [missing[i : i + 16] for i in range(0, len(missing), 16)]
-    tasks: list[Task] = [(made, [(drawn[i], bounds[i]) for i in chunk]) for chunk in chunks]
-    for chunk, solved in zip(chunks, _solve_all(tasks, processes), strict=True):
-        fresh = {keys[i]: pair for i, pair in zip(chunk, solved, strict=True)}
-        known |= fresh
-        store.write(fresh)
-        done += len(chunk)
-        report(done, len(keys))
-    pairs = np.array([known[key] for key in keys])
-    return Limit(pairs[:, 0], pairs[:, 1], proven=program is not NonlinearProgram)
+    work = Hindsight.of(env, episodes, contract, prior_costs, program, cache)
+    pieces = work.pieces()
+    total, done = len(work.keys), sum(key in work.known for key in work.keys)
+    report(done, total)
+    for piece, data in Local(processes or os.cpu_count() or 1).compute(pieces, work.store, Silent()):
+        if work.cached:
+            work.store.write(piece.name, data)
+        solved = _unpacked(data)
+        work.known.update(solved)
+        done += len(solved)
+        report(done, total)
+    return work.limit()
+
+
+@dataclass(frozen=True, eq=False)
+class Hindsight:
+    """`hindsight_limit` in parts: an engine computes the `pieces`, and the `limit` is found in the folder."""
+
+    made: _Made
+    drawn: Sequence[Mapping[str, Floats]]
+    """The series of each episode."""
+    bounds: Floats
+    """[N, H] that its costs must stay below."""
+    keys: Sequence[str]
+    """By which each is known."""
+    store: Store
+    """Where solved pieces are kept ..."""
+    cached: bool
+    """... if they are."""
+    known: dict[str, tuple[float, float]]
+    """(upper, attained) of what is solved already, by key."""
+
+    @classmethod
+    def of(
+        cls,
+        env: Env,
+        episodes: Episodes,
+        contract: Contract,
+        prior_costs: Any,
+        program: Callable[[Any, int], Program] | None,
+        cache: str | Path | None,
+    ) -> Hindsight:
+        """See `hindsight_limit`."""
+        env.check(episodes)
+        if program is None:
+            system = registry.of_env(env)
+            program = NonlinearProgram if system is None or system.program is None else system.program
+        if np.shape(prior_costs) != (len(episodes), episodes.horizon):
+            raise ValueError(
+                f"prior_costs must be [{len(episodes)}, {episodes.horizon}], got {np.shape(prior_costs)}"
+            )
+        bounds = contract.bounds(prior_costs)
+        drawn = [{name: episodes[name][i] for name in env.series} for i in range(len(episodes))]
+        made = _Made(env, episodes.horizon, program)
+        keys = [made.key(each, bound) for each, bound in zip(drawn, bounds, strict=True)]
+        store = Store(Path(cache or ""), "npz")
+        known = {} if cache is None else _known(store.folder, set(keys))
+        return cls(made, drawn, bounds, keys, store, cache is not None, known)
+
+    def pieces(self) -> list[Piece]:
+        """What is not solved yet, `AT_ONCE` episodes each."""
+        missing = [i for i, key in enumerate(self.keys) if key not in self.known]
+        made = []
+        for first in range(0, len(missing), AT_ONCE):
+            chunk = missing[first : first + AT_ONCE]
+            keys = [self.keys[i] for i in chunk]
+            name = f"limit-{hashlib.sha256(''.join(keys).encode()).hexdigest()[:24]}"
+            task = [(self.drawn[i], self.bounds[i]) for i in chunk]
+            made.append(Piece(name, partial(_solved, made=self.made, keys=keys, episodes=task)))
+        return made
+
+    def limit(self) -> Limit:
+        """Once every episode is solved."""
+        pairs = np.array([self.known[key] for key in self.keys])
+        return Limit(pairs[:, 0], pairs[:, 1], proven=self.made.program is not NonlinearProgram)
 
 
 @dataclass(frozen=True)
@@ -142,61 +192,37 @@ class _Made:
         return digest.hexdigest()
 
 
-class _Store:
-    """Solved episodes on disk: (upper, attained) by key, in files that are written once."""
-
-    def __init__(self, folder: str | Path | None) -> None:
-        self._folder = None if folder is None else Path(folder)
-
-    def read(self, keys: Sequence[str]) -> dict[str, tuple[float, float]]:
-        """What is known of these keys."""
-        wanted, found = set(keys), {}
-        for file in sorted(self._folder.glob("limit-*.npz")) if self._folder is not None else ():
-            with np.load(file) as stored:
-                for key, pair in zip(stored["keys"].tolist(), stored["values"].tolist(), strict=True):
-                    if key in wanted:
-                        found[key] = (pair[0], pair[1])
-        return found
-
-    def write(self, solved: Mapping[str, tuple[float, float]]) -> None:
-        """Keep these."""
-        if self._folder is None or not solved:
-            return
-        name = hashlib.sha256("".join(solved).encode()).hexdigest()[:24]
-        with complete_file(self._folder / f"limit-{name}.npz") as draft, draft.open("wb") as file:
-            np.savez(file, keys=np.array(list(solved)), values=np.array(list(solved.values())))
+def _known(folder: Path, wanted: set[str]) -> dict[str, tuple[float, float]]:
+    """What a folder holds of these keys."""
+    found: dict[str, tuple[float, float]] = {}
+    for file in sorted(folder.glob("limit-*.npz")):
+        found |= {key: pair for key, pair in _unpacked(file.read_bytes()).items() if key in wanted}
+    return found
 
 
-Task = tuple[_Made, list[tuple[Mapping[str, Floats], Floats]]]
-
-
-def _solve_all(tasks: list[Task], processes: int | None) -> Iterator[list[tuple[float, float]]]:
-    """The tasks' results in order, by worker processes if there is more than one of both."""
-    workers = min(processes or os.cpu_count() or 1, len(tasks))
-    if workers <= 1 or not _sendable(tasks[0]):
-        yield from map(_solve_chunk, tasks)
-        return
-    # A fresh interpreter each: forking a process that runs JAX's threads can hang.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(_solve_chunk, tasks)
-
-
-def _sendable(task: Task) -> bool:
-    """Whether another process can be given it; a system made of somebody's own functions stays in this one."""
-    try:
-        pickle.dumps(task)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
+def _unpacked(data: bytes) -> dict[str, tuple[float, float]]:
+    """The content of a solved piece: (upper, attained) by key."""
+    with np.load(io.BytesIO(data)) as stored:
+        return {
+            key: (upper, attained)
+            for key, (upper, attained) in zip(stored["keys"].tolist(), stored["values"].tolist(), strict=True)
+        }
 
 
 _compiled: dict[_Made, Program] = {}
 """The programs of this process."""
 
 
-def _solve_chunk(task: Task) -> list[tuple[float, float]]:
-    made, episodes = task
+def _solved(
+    report: Report, made: _Made, keys: list[str], episodes: list[tuple[Mapping[str, Floats], Floats]]
+) -> bytes:
+    """Compute a piece, as the bytes of its file."""
     if made not in _compiled:
         _compiled[made] = made.program(made.env, made.horizon)
-    return [_compiled[made].solve(*each) for each in episodes]
+    values = []
+    for done, each in enumerate(episodes):
+        report(done, len(episodes), "")
+        values.append(_compiled[made].solve(*each))
+    file = io.BytesIO()
+    np.savez(file, keys=np.array(keys), values=np.array(values))
+    return file.getvalue()

@@ -8,7 +8,8 @@ on everyday draws, and on hostile ones: every series at an end of its range, dra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -112,66 +113,95 @@ def scaled(bounds: Sensitivity, contract: Contract, constant: str, scale: float)
     return LipschitzCertificate(Contract(contract.lam, contract.b, contract.horizon, floor), told, "tight")
 
 
-def study(
-    env: Env,
-    contract: Contract,
-    episodes: int,
-    seeds: Sequence[int],
-    scales: Sequence[float] = SCALES,
-    policies: Mapping[str, Policy] | None = None,
-    everyday: Episodes | Draw | None = None,
-    report: Callable[[int, int], None] = lambda _done, _total: None,
-) -> dict[str, Any]:
-    """Play every learner with every wrong constant, all certificates in one compiled program.
+class Part(NamedTuple):
+    """What one seed gave on one kind of draws."""
 
-    Args:
-        env: The system; its `sensitivity` must be geometric.
-        contract: The promise that is audited.
-        episodes: Of each kind of draw and each seed.
-        seeds: Of the draws and the learners.
-        scales: What the constants are multiplied by.
-        policies: Who plays, by name; `learners(env)` without it.
-        everyday: What each seed draws its episodes from, without replacement; or how it draws them, (seed, number,
-            horizon). Without it as the installed system does that has this environment.
-        report: Called with (pieces done, pieces in all).
+    seed: int
+    draws: str
+    played: dict[str, list[tuple[float, float, float]]]
+    """For each learner, and then each (constant, scale): mean reward, violation rate, worst margin."""
 
-    Returns:
-        `rows`: one for each (draws, learner, constant, scale), with the mean reward and the violation rate of each
-        seed, and the worst margin.
-    """
-    floor = ["cost floor"] if contract.cost_floor > 0.0 else []
-    constants = ["immediate", "carried", "rho", *floor, TOGETHER]
-    names = [(constant, scale) for constant in constants for scale in scales]
-    told = [scaled(env.sensitivity, contract, constant, scale) for constant, scale in names]
-    policies = policies or learners(env)
-    rows: dict[tuple[str, str, str, float], dict[str, Any]] = {}
-    done, total = 0, len(seeds) * len(DRAWS) * len(policies)
-    for seed in seeds:
-        for kind in DRAWS:
-            drawn = _draw(env, kind, seed, episodes, contract.horizon, everyday)
-            prior = rollout(env, env.prior, drawn, record="outcomes")
-            for learner, policy in policies.items():
-                rewards, costs = _play(env, policy, drawn, told, seed)
-                for (constant, scale), reward, cost in zip(names, rewards, costs, strict=True):
-                    verdict = audit(cost, prior, contract)
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Plays every learner with every wrong constant, all certificates in one compiled program."""
+
+    env: Env
+    """The system; its `sensitivity` must be geometric."""
+    contract: Contract
+    """The promise that is audited."""
+    episodes: int
+    """Of each kind of draws and each seed."""
+    scales: Sequence[float] = SCALES
+    """What the constants are multiplied by."""
+    policies: Mapping[str, Policy] | None = None
+    """Who plays, by name; `learners(env)` without it."""
+    everyday: Episodes | Draw | None = None
+    """What each seed draws its episodes from, without replacement; or how it draws them, (seed, number, horizon).
+    Without it as the installed system does that has this environment."""
+
+    def __post_init__(self) -> None:
+        scaled(self.env.sensitivity, self.contract, TOGETHER, 1.0)
+
+    @property
+    def constants(self) -> list[str]:
+        """Which are wrong, one after the other."""
+        floor = ["cost floor"] if self.contract.cost_floor > 0.0 else []
+        return ["immediate", "carried", "rho", *floor, TOGETHER]
+
+    @property
+    def told(self) -> list[tuple[str, float]]:
+        """Every (constant, scale)."""
+        return [(constant, scale) for constant in self.constants for scale in self.scales]
+
+    def part(
+        self, seed: int, draws: str, report: Callable[[int, int], None] = lambda _done, _total: None
+    ) -> Part:
+        """All learners, with the draws of one seed; `report` is called with (learners done, learners in all)."""
+        env, contract = self.env, self.contract
+        told = [scaled(env.sensitivity, contract, *each) for each in self.told]
+        drawn = _draw(env, draws, seed, self.episodes, contract.horizon, self.everyday)
+        prior = rollout(env, env.prior, drawn, record="outcomes")
+        policies = self.policies or learners(env)
+        played = {}
+        for done, (learner, policy) in enumerate(policies.items()):
+            report(done, len(policies))
+            rewards, costs = _play(env, policy, drawn, told, seed)
+            verdicts = [audit(cost, prior, contract) for cost in costs]
+            played[learner] = [
+                (float(reward.sum(axis=1).mean()), verdict.violation_rate, verdict.worst_margin)
+                for reward, verdict in zip(rewards, verdicts, strict=True)
+            ]
+        report(len(policies), len(policies))
+        return Part(seed, draws, played)
+
+    def assemble(self, parts: Sequence[Part]) -> dict[str, Any]:
+        """What the parts of all seeds and draws come to.
+
+        Returns:
+            `rows`: one for each (draws, learner, constant, scale), with the mean reward and the violation rate of each
+            seed, and the worst margin.
+        """
+        rows: dict[tuple[str, str, str, float], dict[str, Any]] = {}
+        for part in parts:
+            for learner, played in part.played.items():
+                for (constant, scale), (reward, rate, margin) in zip(self.told, played, strict=True):
                     empty = {"rewards": [], "violation_rates": [], "worst_margin": np.inf}
-                    row = rows.setdefault((kind, learner, constant, scale), empty)
-                    row["rewards"].append(float(reward.sum(axis=1).mean()))
-                    row["violation_rates"].append(verdict.violation_rate)
-                    row["worst_margin"] = min(row["worst_margin"], verdict.worst_margin)
-                done += 1
-                report(done, total)
-    return {
-        "system": type(env).__name__,
-        "lam": contract.lam,
-        "b": contract.b,
-        "episodes": episodes,
-        "seeds": list(seeds),
-        "scales": list(scales),
-        "constants": constants,
-        "learners": list(policies),
-        "rows": [dict(zip(KEYS, key, strict=True)) | row for key, row in rows.items()],
-    }
+                    row = rows.setdefault((part.draws, learner, constant, scale), empty)
+                    row["rewards"].append(reward)
+                    row["violation_rates"].append(rate)
+                    row["worst_margin"] = min(row["worst_margin"], margin)
+        return {
+            "system": type(self.env).__name__,
+            "lam": self.contract.lam,
+            "b": self.contract.b,
+            "episodes": self.episodes,
+            "seeds": list(dict.fromkeys(part.seed for part in parts)),
+            "scales": list(self.scales),
+            "constants": self.constants,
+            "learners": list(parts[0].played),
+            "rows": [dict(zip(KEYS, key, strict=True)) | row for key, row in rows.items()],
+        }
 
 
 def study_tables(results: dict[str, Any]) -> list[Table]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast, get_args
 
@@ -12,12 +14,15 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output, validate
+from tether.engines.engine import Note, run
+from tether.engines.pieces import Piece, Report, Store
 from tether.systems import registry
 from tether.systems.certified import KINDS
 
 if TYPE_CHECKING:
     from tether.assure.attack import Finding
     from tether.assure.scenarios import Scenario
+    from tether.certificates import Certificate
     from tether.core.contract import Contract
     from tether.systems.base import Env
 
@@ -59,6 +64,9 @@ class Options:
     batch: Annotated[int, typer.Option(help="Episodes that are played at a time.", min=10)] = 10_000
     out: Annotated[Path, shell.out_option("results.json")] = Path("out/attack")
     seed: Annotated[int, shell.seed_option("Random seed.")] = 0
+    engine: shell.EngineName = "local"
+    address: shell.Address = None
+    workers: shell.Workers = None
 
 
 def attack(options: Options) -> None:
@@ -76,18 +84,120 @@ def attack(options: Options) -> None:
     For instance `tether attack carbon`, `tether attack inference --loosen all --episodes 200000`, or
     `tether attack carbon --certificate lipschitz --lams 0 --bs 1`.
     """
-    bounds = _checked(options)
-    folder = output.prepare_folder(options.out)
-    findings = _findings(options, bounds)
-    for bound, found in findings.items():
+    start = time.perf_counter()
+    with shell.engine(options) as engine:
+        waves, pieces = engine.plan(_plan, options)
+        store = shell.unfinished(output.prepare_folder(options.out), options)
+        with shell.watching(options.system, len(pieces), lines=options.engine != "local") as watch:
+            run(engine, pieces, store, watch)
+        failed = engine.aside(_finish, options, store, waves)
+    shell.forget(store)
+    _say_speed(options, waves, engine.notes, time.perf_counter() - start)
+    if failed:
+        raise typer.Exit(1)
+
+
+class _Wave(NamedTuple):
+    """A piece of the attack: some episodes of one plant under one contract."""
+
+    bound: str | None
+    """That is loosened."""
+    case: int
+    """Which one of `_cases`."""
+    number: int
+    """Of the wave."""
+    episodes: int
+
+    @property
+    def name(self) -> str:
+        """Of the piece."""
+        return "-".join([*([self.bound] if self.bound else []), str(self.case), str(self.number)])
+
+
+def _plan(options: Options) -> tuple[list[_Wave], list[Piece]]:
+    """Every plant under every contract, with each of the bounds loosened."""
+    from tether.assure import attack
+
+    bounds, cases = _checked(options), _cases(options)
+    sizes = attack.waves(-(-options.episodes // len(cases)), options.batch)
+    waves = [
+        _Wave(bound, case, number, episodes)
+        for bound in bounds
+        for case in range(len(cases))
+        for number, episodes in enumerate(sizes)
+    ]
+    return waves, [Piece(wave.name, partial(_attack, options, wave)) for wave in waves]
+
+
+def _attack(options: Options, wave: _Wave, report: Report) -> Finding:
+    """Compute a piece."""
+    from tether.assure import attack
+    from tether.simulate.rollout import Precision
+
+    case, certificate = _attacked(options, wave.bound, wave.case)
+    done = 0
+
+    def told(episodes: int) -> None:
+        nonlocal done
+        done += episodes
+        report(done, wave.episodes, f"{case.name}, lam {case.contract.lam:g}, b {case.contract.b:g}")
+
+    return attack.attack(
+        registry.find(options.system),
+        case.name,
+        case.env,
+        certificate,
+        wave.episodes,
+        options.seed,
+        batch=options.batch,
+        precision=cast(Precision, options.precision),
+        delay=case.scenario.delay,
+        missing=case.scenario.missing,
+        wave=wave.number,
+        report=told,
+    )
+
+
+@cache
+def _attacked(options: Options, bound: str | None, number: int) -> tuple[_Case, Certificate]:
+    """A case, and the certificate that is attacked in it."""
+    from tether.assure import attack
+    from tether.assure.scenarios import tolerating
+
+    case = _cases(options)[number]
+    made = attack.certify(case.env, options.certificate, case.contract, bound, options.factor)
+    return case, tolerating(made, case.env)
+
+
+def _finish(options: Options, store: Store, waves: list[_Wave]) -> bool:
+    """Show and write what was found; whether that is not what it should be."""
+    from tether.assure.attack import joined
+
+    found: dict[str | None, dict[int, list[Finding]]] = {}
+    for wave in waves:
+        found.setdefault(wave.bound, {}).setdefault(wave.case, []).append(store.read(wave.name))
+    findings = {bound: [joined(each) for each in cases.values()] for bound, cases in found.items()}
+    for bound, each in findings.items():
         title = f"{options.system}, {options.certificate}"
-        shell.console.print(_table(title, bound, options.factor, found))
+        shell.console.print(_table(title, bound, options.factor, each))
     failed = _verdict(options, findings)
     names = ("system", "certificate", "scenarios", "horizon", "precision", "factor")
     attacks = [{"loosened": bound, **asdict(each)} for bound, found in findings.items() for each in found]
-    shell.finish(folder, {name: getattr(options, name) for name in names} | {"attacks": attacks})
-    if failed:
-        raise typer.Exit(1)
+    shell.finish(options.out, {name: getattr(options, name) for name in names} | {"attacks": attacks})
+    return failed
+
+
+def _say_speed(options: Options, waves: list[_Wave], notes: dict[str, Note], seconds: float) -> None:
+    """How fast the pieces were that were computed now, and not found."""
+    rounds = sum(wave.episodes for wave in waves if wave.name in notes) * options.horizon
+    busy = sum(note.processor for note in notes.values())
+    memory = max((note.memory for note in notes.values()), default=0.0)
+    shell.console.print(
+        f"{rounds:.3g} guarded rounds in {seconds:.0f} s, {rounds / max(busy, 1e-9):,.0f} a second of a processor, "
+        f"{memory:.0f} MB a process at most",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _checked(options: Options) -> list[str | None]:
@@ -112,37 +222,6 @@ def _checked(options: Options) -> list[str | None]:
     for each in chosen:
         validate.choice("--loosen", each, (*known, "all"))
     return [*chosen]
-
-
-def _findings(options: Options, bounds: list[str | None]) -> dict[str | None, list[Finding]]:
-    """Attack every plant under every contract, with each of the bounds loosened."""
-    from tether.assure import attack
-    from tether.assure.scenarios import tolerating
-    from tether.simulate.rollout import Precision
-
-    system, cases = registry.find(options.system), _cases(options)
-    each = max(1, -(-options.episodes // (len(cases) * options.batch))) * options.batch
-    findings: dict[str | None, list[Finding]] = {bound: [] for bound in bounds}
-    with shell.progress() as progress:
-        task = progress.add_task("episodes", total=len(bounds) * len(cases) * each)
-        for bound in bounds:
-            for case in cases:
-                made = attack.certify(case.env, options.certificate, case.contract, bound, options.factor)
-                found = attack.attack(
-                    system,
-                    case.name,
-                    case.env,
-                    tolerating(made, case.env),
-                    each,
-                    options.seed,
-                    batch=options.batch,
-                    precision=cast(Precision, options.precision),
-                    delay=case.scenario.delay,
-                    missing=case.scenario.missing,
-                    report=lambda done: progress.advance(task, done),
-                )
-                findings[bound].append(found)
-    return findings
 
 
 class _Case(NamedTuple):

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 class Options:
     """What `tether estimate` can be asked for."""
 
-    file: Annotated[Path, typer.Argument(help="The log: CSV (plain or gzip) or Parquet, one row a round.")]
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="The log: CSV (plain or gzip) or Parquet, one row a round; or minari:ID, a Minari data set."
+        ),
+    ]
     state: Annotated[str, typer.Option(help="Columns of the state. [default: state, state_*]")] = ""
     action: Annotated[str, typer.Option(help="Columns of the action. [default: action, action_*]")] = ""
     prior: Annotated[str, typer.Option(help="Columns of the prior's action. [default: prior, prior_*]")] = ""

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tether.assure.frontier import Contracted, Point
     from tether.certificates import Certificate
     from tether.core.run import Run
+    from tether.engines.pieces import Piece
     from tether.learn.plant import Plant
     from tether.learn.train import History
-    from tether.paper.engines import Piece
 
 Told = Callable[[int, int, str], None]
 
@@ -93,22 +93,20 @@ def frontier(options: Options) -> None:
     own, `tether frontier my_package:system --data episodes.npz`.
     """
     from tether.core.drawing import save
-    from tether.paper import engines
+    from tether.engines import folders
     from tether.paper.frontier import Words, frontier_figure, frontier_table
     from tether.paper.report import section_of
 
     job = _Job.of(options)
     words = Words.of(job.plant.system, options.worth, options.currency)
     out = options.out or shell.default_folder("frontier", job.plant.system.name)
-    with engines.claim(out) as folder:
+    with folders.claim(out) as folder:
         todo = job.pieces(folder)
         with (
             shell.progress() as progress,
             shell.Watch(progress, job.plant.system.name, len(todo)) as watch,
         ):
-            done = engines.run_pieces(
-                folder, job.identity, todo, resume=options.resume, tell=watch.tell, finished=watch.finished
-            )
+            done = folders.run_pieces(folder, job.identity, todo, resume=options.resume, watch=watch)
         prior, rows = job.assemble(done)
         proven = all(done[piece.name]["proven"] for piece in todo if piece.name.startswith("limit"))
         title = job.plant.system.title
@@ -187,7 +185,7 @@ class _Job:
 
     def pieces(self, folder: Path) -> list[Piece]:
         """The learner for all contracts, and the limit of each."""
-        from tether.paper.engines import Piece
+        from tether.engines.pieces import Piece
 
         limits = [
             Piece(f"limit-lam{lam:g}-b{b:g}", partial(self._limit, folder, lam, b)) for lam, b in self.grid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,10 +20,12 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output
+from tether.engines.engine import run
+from tether.engines.pieces import Piece, Store
 from tether.systems import registry
 
 if TYPE_CHECKING:
-    from tether.assure.limit import Limit
+    from tether.assure.limit import Hindsight, Limit
     from tether.certificates import Rule
     from tether.core.contract import Contract
     from tether.core.run import Run
@@ -70,6 +73,9 @@ class Options:
     ] = ""
     out: Annotated[Path, shell.out_option("results.json and what was solved")] = Path("out/limit")
     seed: Annotated[int, shell.seed_option("Random seed of the synthetic episodes.")] = 0
+    engine: shell.EngineName = "local"
+    address: shell.Address = None
+    workers: shell.Workers = None
 
 
 @dataclass(frozen=True)
@@ -106,10 +112,26 @@ def limit(options: Options) -> None:
 
     For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
     """
-    grid = shell.contracts(options.lams, options.bs)
-    study = _Study.of(options, output.prepare_folder(options.out))
+    folder = output.prepare_folder(options.out)
+    with shell.engine(options, options.processes or os.cpu_count() or 1) as engine:
+        _, pieces = engine.plan(_plan, options)
+        with shell.watching("episodes", len(pieces), lines=options.engine != "local") as watch:
+            run(engine, pieces, Store(folder / "solved", "npz"), watch)
+        engine.aside(_finish, options)
+
+
+def _plan(options: Options) -> tuple[None, list[Piece]]:
+    """What is to be solved under all contracts, some episodes a piece."""
+    study = _Study.of(options)
+    pieces = [piece for contract in study.grid for piece in study.hindsight(*contract).pieces()]
+    return None, list({piece.name: piece for piece in pieces}.values())
+
+
+def _finish(options: Options) -> None:
+    """Play the policies, and show and write their shares of the limit."""
+    study = _Study.of(options)
     with shell.progress() as progress:
-        rows = [row for lam, b in grid for row in study.rows(lam, b, progress)]
+        rows = [row for lam, b in study.grid for row in study.rows(lam, b, progress)]
     table = _table(options.system, len(study.chosen), rows, study.plant.system.program is not None)
     shell.console.print(table)
     content = {
@@ -117,7 +139,9 @@ def limit(options: Options) -> None:
         "episodes": len(study.chosen),
         "proven": study.plant.system.program is not None,
         "rows": [asdict(row) for row in rows],
-        "sections": [study.section(table, *next((each for each in grid if each[0] > 0.0), grid[0]))],
+        "sections": [
+            study.section(table, *next((each for each in study.grid if each[0] > 0.0), study.grid[0]))
+        ],
     }
     shell.finish(study.folder, content)
 
@@ -128,16 +152,19 @@ class _Study:
 
     options: Options
     folder: Path
+    grid: list[tuple[float, float]]
+    """(lam, b) of every contract."""
     plant: Plant
     chosen: Episodes
     prior: Run
     trainings: list[_Trained]
 
     @classmethod
-    def of(cls, options: Options, folder: Path) -> _Study:
+    def of(cls, options: Options) -> _Study:
         from tether.learn.plant import load_plant
         from tether.simulate.rollout import rollout
 
+        grid = shell.contracts(options.lams, options.bs)
         removed = shell.listed(options.without)
         drawn = max(1, (3 * options.episodes + 1) // 2)
         plant = load_plant(
@@ -147,24 +174,22 @@ class _Study:
         chosen = plant.test[np.linspace(0, len(plant.test) - 1, count).round().astype(int)]
         prior = rollout(plant.env, plant.env.prior, chosen, record="outcomes")
         trainings = [_Trained.read(each, plant.system.name, removed) for each in options.policies or []]
-        return cls(options, folder, plant, chosen, prior, trainings)
+        return cls(options, options.out, grid, plant, chosen, prior, trainings)
 
-    def rows(self, lam: float, b: float, progress: Progress) -> Iterator[Row]:
-        """Of one contract: the prior first, the limit last."""
-        from tether.assure.limit import hindsight_limit
+    def hindsight(self, lam: float, b: float) -> Hindsight:
+        """The limit under one contract."""
+        from tether.assure.limit import Hindsight
         from tether.assure.nonlinear import NonlinearProgram
 
         contract = self.plant.env.contract(lam, b, self.chosen.horizon)
-        found = hindsight_limit(
-            self.plant.env,
-            self.chosen,
-            contract,
-            self.prior.costs,
-            program=self.plant.system.program or NonlinearProgram,
-            processes=self.options.processes,
-            cache=self.folder / "solved",
-            report=self._bar(progress, f"lam {lam:g}, b {b:g}"),
-        )
+        program = self.plant.system.program or NonlinearProgram
+        cache = self.folder / "solved"
+        return Hindsight.of(self.plant.env, self.chosen, contract, self.prior.costs, program, cache)
+
+    def rows(self, lam: float, b: float, progress: Progress) -> Iterator[Row]:
+        """Of one contract: the prior first, the limit last."""
+        contract = self.plant.env.contract(lam, b, self.chosen.horizon)
+        found = self.hindsight(lam, b).limit()
         yield Row(lam, b, "prior", float(self.prior.returns.mean()))
         for trained in self.trainings:
             for name, policies in trained.policies(lam, b).items():
@@ -172,7 +197,7 @@ class _Study:
                 yield self._row(found, lam, b, name, returns, rate)
         if self.options.plan:
             report = self._bar(progress, f"lam {lam:g}, b {b:g}: plan")
-            returns, rate = _plan(self.plant, self.chosen, contract, self.prior, report)
+            returns, rate = _play_plans(self.plant, self.chosen, contract, self.prior, report)
             yield self._row(found, lam, b, PLANNED, returns[None], rate)
         share = found.share(found.attained, self.prior.returns)
         yield Row(lam, b, "attained", float(found.attained.mean()), share=share)
@@ -292,7 +317,7 @@ class _Trained:
         return np.stack([run.returns for run in runs]), float(np.mean(rates))
 
 
-def _plan(
+def _play_plans(
     plant: Plant,
     test: Episodes,
     contract: Contract,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from tether.cli import shell
+from tether.engines import folders
+from tether.engines.pieces import Piece
+from tether.systems import registry
 
 if TYPE_CHECKING:
-    pass
+    from tether.learn.plant import Plant
+    from tether.paper.evaluation import Evaluation
 
 OWN = "module:object"
 """What the command for systems that no package names is called in the help."""
@@ -88,6 +91,9 @@ class Options:
     episodes: Annotated[int | None, _size("Synthetic training episodes")] = None
     passes: Annotated[int | None, _size("Offline: passes over them")] = None
     explored: Annotated[int | None, _size("Online: episodes that are played")] = None
+    engine: shell.EngineName = "local"
+    address: shell.Address = None
+    workers: shell.Workers = None
 
     @property
     def system(self) -> str:
@@ -122,48 +128,82 @@ def reproduce(options: Options) -> None:
     For instance `tether reproduce carbon --full --recipe paper`, on the authors' data with
     `--data ../shared/data/carbon --paper ../shared/paper`.
     """
-    from tether.paper import assembly, engines, evaluation, results
-    from tether.paper.identity import identity
-    from tether.paper.report import summary_tables, write_first_figure, write_report
-    from tether.systems import registry
-
-    data, paper, system = options.data, options.paper, registry.find(options.system)
-    wanted = evaluation.evaluation_of(system, "full" if options.full else "quick", **options.changes())
-    plant = evaluation.load_data(wanted, system, data)
-    known = identity(wanted, plant, _typed(), data, paper)
-    with engines.claim(options.out or shell.default_folder(system.name)) as folder:
-        todo = evaluation.pieces(wanted, plant, folder, data, paper)
-        with shell.progress() as progress:
-            watch = shell.Watch(progress, system.name, len(todo))
-
-            def finished(piece: engines.Piece, found: bool) -> None:
-                watch.finished(piece, found)
-                if piece.name == "guard":
-                    first = write_first_figure(folder, {"title": system.title, "data": known["data"]})
-                    progress.console.print(f"First figure: {first}", soft_wrap=True)
-
-            with watch:
-                done = engines.run_pieces(
-                    folder, known, todo, resume=options.resume, tell=watch.tell, finished=finished
-                )
+    scale = "full" if options.full else "quick"
+    asked = _Asked(options.system, scale, options.changes(), options.data, options.paper)
+    system = registry.find(options.system)
+    with (
+        folders.claim(options.out or shell.default_folder(system.name)) as folder,
+        shell.engine(options) as engine,
+    ):
+        known, pieces = engine.plan(_plan, asked, folder)
+        resumes = "the same command with --resume"
+        with shell.watching(system.name, len(pieces), lines=True, resumes=resumes) as watch:
+            shown = _FirstFigure(watch, lambda: engine.aside(_first_figure, asked.system, folder, known["data"]))
+            done = folders.run_pieces(
+                folder, known, pieces, resume=options.resume, engine=engine, watch=shown
+            )
             watch.say("report")
-            content = assembly.assemble(wanted, plant, engines.read_identity(folder), done)
-            results.write_results(folder / "results.json", content)
-            page = write_report(folder)
+            engine.aside(_finish, asked, folder, done)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    places = {"Report": "report.html", "Results": "results.json", "Figures": "figures"}
+    for name, place in places.items():
+        shell.console.print(f"{name}: {folder / place}", soft_wrap=True)
+
+
+class _FirstFigure:
+    """A watcher that shows a figure as soon as there is one, which is before anything is learned."""
+
+    def __init__(self, watch: shell.Watch, draw: Callable[[], Path]) -> None:
+        self._watch, self._draw = watch, draw
+        self.tell, self.working = watch.tell, watch.working
+
+    def finished(self, piece: Piece, found: bool) -> None:
+        """See `Watcher`."""
+        self._watch.finished(piece, found)
+        if piece.name == "guard":
+            shell.console.print(f"First figure: {self._draw()}", soft_wrap=True)
+
+
+def _first_figure(system: str, folder: Path, data: dict[str, Any]) -> Path:
+    from tether.paper.report import write_first_figure
+
+    return write_first_figure(folder, {"title": registry.find(system).title, "data": data})
+
+
+class _Asked(NamedTuple):
+    """What was asked for, as plain data."""
+
+    system: str
+    scale: Any
+    changes: dict[str, Any]
+    data: Path | None
+    paper: Path | None
+
+
+def _loaded(asked: _Asked) -> tuple[Evaluation, Plant]:
+    from tether.paper import evaluation
+
+    system = registry.find(asked.system)
+    wanted = evaluation.evaluation_of(system, asked.scale, **asked.changes)
+    return wanted, evaluation.load_data(wanted, system, asked.data)
+
+
+def _plan(asked: _Asked, folder: Path) -> tuple[dict[str, Any], list[Piece]]:
+    """All that decides the results, and what is to be computed."""
+    from tether.paper import evaluation
+    from tether.paper.identity import identity
+
+    wanted, plant = _loaded(asked)
+    known = identity(wanted, plant, shell.typed(), asked.data, asked.paper)
+    return known, evaluation.pieces(wanted, plant, folder, asked.data, asked.paper)
+
+
+def _finish(asked: _Asked, folder: Path, done: dict[str, Any]) -> None:
+    """Put the pieces together, write the report and show the tables."""
+    from tether.paper import assembly, results
+    from tether.paper.report import summary_tables, write_report
+
+    content = assembly.assemble(*_loaded(asked), folders.read_identity(folder), done)
+    results.write_results(folder / "results.json", content)
+    write_report(folder)
     shell.console.print(*summary_tables(content), sep="\n")
-    places = {"Report": page, "Results": folder / "results.json", "Figures": folder / "figures"}
-    for name, path in places.items():
-        shell.console.print(f"{name}: {path}", soft_wrap=True)
-
-
-def _typed() -> str:
-    """The command as typed, without what does not change the results: --resume and --out."""
-    kept: list[str] = []
-    arguments = iter(sys.argv[1:])
-    for argument in arguments:
-        if argument == "--out":
-            next(arguments, None)
-        elif argument != "--resume" and not argument.startswith("--out="):
-            kept.append(argument)
-    return shlex.join(["tether", *kept])

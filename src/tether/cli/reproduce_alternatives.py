@@ -44,22 +44,22 @@ def reproduce_alternatives(options: Options) -> None:
 
     For instance `tether reproduce alternatives --systems carbon,inference`.
     """
-    from tether.paper import engines
+    from tether.engines import folders
+    from tether.engines.engine import Local
+    from tether.engines.pieces import Piece
     from tether.paper.report import section_of
     from tether.systems import registry
 
     names = shell.listed(options.systems) or registry.names()
     known = {name: getattr(options, name) for name in ("episodes", "passes", "limited", "seeds", "seed")}
     known |= {"study": "alternatives", "systems": list(names)}
-    with engines.claim(options.out) as folder:
-        pieces = [engines.Piece(name, partial(_rows, options, name)) for name in names]
-        with (
-            shell.progress() as progress,
-            shell.Watch(progress, "alternatives", len(pieces)) as watch,
-        ):
-            done = engines.run_pieces(
+    with folders.claim(options.out) as folder:
+        pieces = [Piece(name, partial(_rows, options, name)) for name in names]
+        resumes = "the same command with --resume"
+        with shell.watching("alternatives", len(pieces), lines=True, resumes=resumes) as watch:
+            done = folders.run_pieces(
                 folder, {**known, "command": shell.typed()}, pieces,
-                resume=options.resume, tell=watch.tell, finished=watch.finished,
+                resume=options.resume, engine=Local(), watch=watch,
             )  # fmt: skip
         tables = [_table(content) for content in done.values()]
         shell.console.print(*tables, sep="\n")

@@ -44,14 +44,14 @@ def reproduce_paced(options: Options) -> None:
     For instance `tether reproduce paced --paper ../shared/paper --data ../shared/data/carbon`.
     """
     from tether.core.drawing import save
-    from tether.paper import engines
+    from tether.engines import folders
     from tether.paper.report import section_of
     from tether.paper.studies import paced
 
     grid = shell.contracts(options.lams, options.bs)
     known = {name: getattr(options, name) for name in ("lams", "bs", "episodes", "seeds", "seed")}
     known |= {"study": "paced", "paper": str(options.paper), "data": str(options.data)}
-    with engines.claim(options.out) as folder:
+    with folders.claim(options.out) as folder:
         study = paced.Study(
             options.paper,
             options.data,
@@ -61,13 +61,12 @@ def reproduce_paced(options: Options) -> None:
             options.processes,
         )
         with shell.progress() as progress, shell.Watch(progress, "paced", len(grid)) as watch:
-            done = engines.run_pieces(
+            done = folders.run_pieces(
                 folder,
                 {**known, "command": shell.typed()},
                 study.pieces(grid),
                 resume=options.resume,
-                tell=watch.tell,
-                finished=watch.finished,
+                watch=watch,
             )
         rows = [paced.Row(**content) for content in done.values()]
         table = paced.paced_table(rows)

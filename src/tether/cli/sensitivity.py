@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tether.cli import shell
 from tether.core import output
+from tether.engines.engine import run
+from tether.engines.pieces import Piece, Report, Store
 from tether.systems import registry
+
+if TYPE_CHECKING:
+    from tether.assure.wrong_constants import Part, Study
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,9 @@ class Options:
             "--out", help="Folder for results.json and the figures. [default: out/sensitivity/SYSTEM]"
         ),
     ] = None
+    engine: shell.EngineName = "local"
+    address: shell.Address = None
+    workers: shell.Workers = None
 
 
 def sensitivity(options: Options) -> None:
@@ -41,23 +50,52 @@ def sensitivity(options: Options) -> None:
 
     For instance `tether sensitivity cooling --lam 0 --b 1 --seeds 5`.
     """
-    from tether.assure import wrong_constants
-    from tether.core import drawing
+    shell.promise(options.lam, options.b)
+    name = registry.find(options.system).name
+    folder = output.prepare_folder(options.out or shell.default_folder("sensitivity", name))
+    with shell.engine(options) as engine:
+        names, pieces = engine.plan(_plan, options)
+        store = shell.unfinished(folder, options)
+        with shell.watching(name, len(pieces), lines=options.engine != "local") as watch:
+            run(engine, pieces, store, watch)
+        engine.aside(_finish, options, folder, store, names)
+    shell.forget(store)
+
+
+def _plan(options: Options) -> tuple[list[str], list[Piece]]:
+    """A piece for each seed and kind of draws: all learners, with all constants in one compiled program."""
+    from tether.assure.wrong_constants import DRAWS
+
+    _study(options)  # what is wrong with the options is said before any work
+    seeds = shell.seeds_from(options.seed, options.seeds)
+    pieces = [
+        Piece(f"{kind}-{seed}", partial(_part, options, seed, kind)) for seed in seeds for kind in DRAWS
+    ]
+    return [piece.name for piece in pieces], pieces
+
+
+@cache
+def _study(options: Options) -> Study:
+    from tether.assure.wrong_constants import Study
     from tether.learn.plant import load_plant
 
-    lam, b = shell.promise(options.lam, options.b)
     plant = load_plant(registry.find(options.system), options.data, 1, options.seed, held_out=False)
-    name = plant.system.name
-    folder = output.prepare_folder(options.out or shell.default_folder("sensitivity", name))
-    with shell.counting(name) as report:
-        results = wrong_constants.study(
-            plant.env,
-            plant.env.contract(lam, b, plant.test.horizon),
-            options.episodes,
-            shell.seeds_from(options.seed, options.seeds),
-            everyday=plant.system.draw if options.data is None else plant.test,
-            report=report,
-        )
+    contract = plant.env.contract(options.lam, options.b, plant.test.horizon)
+    everyday = plant.system.draw if options.data is None else plant.test
+    return Study(plant.env, contract, options.episodes, everyday=everyday)
+
+
+def _part(options: Options, seed: int, kind: str, report: Report) -> Part:
+    """Compute a piece."""
+    return _study(options).part(seed, kind, lambda done, total: report(done, total, ""))
+
+
+def _finish(options: Options, folder: Path, store: Store, names: list[str]) -> None:
+    """Show and write what was found."""
+    from tether.assure import wrong_constants
+    from tether.core import drawing
+
+    results = _study(options).assemble([store.read(name) for name in names])
     for table in wrong_constants.study_tables(results):
         shell.console.print(table)
     for draws in wrong_constants.DRAWS:

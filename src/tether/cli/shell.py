@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import importlib.util
 import inspect
 import shlex
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_type_hints
 
@@ -28,10 +31,12 @@ from rich.progress import (
 
 from tether.cli.fitting import Fitting
 from tether.core import extras, output, validate
+from tether.engines.engine import Engine, Local
+from tether.engines.pieces import Store
 from tether.systems import registry
 
 if TYPE_CHECKING:
-    from tether.paper.engines import Piece
+    from tether.engines.pieces import Piece
 
 T = TypeVar("T")
 console = Console()
@@ -66,11 +71,24 @@ Bs = Annotated[str, typer.Option(help="Slacks a round, comma-separated.")]
 Data = Annotated[
     Path | None,
     typer.Option(
-        help="Episode file (.npz, as `tether data build` makes it) or folder with the authors' carbon data (.mat); "
-        "synthetic episodes without it."
+        help="Episode file (.npz, as `tether data build` makes it), minari:ID, or folder with the authors' carbon data "
+        "(.mat); synthetic episodes without it."
     ),
 ]
 """Where episodes come from, in every command that takes them."""
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", help="local: on this machine. ray: on a Ray cluster (extra `ray`; docs/cluster.md)."
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="ray: a running cluster, auto or HOST:PORT; one of this machine, for now, without it."),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="ray: pieces that are computed at a time; one a core without it.", min=1)
+]
 
 
 def command(name: str, work: Callable[[T], None]) -> Callable[..., None]:
@@ -177,23 +195,33 @@ def counting(what: str, total: int | None = None) -> Iterator[Report]:
 
 
 class Watch:
-    """Shows which piece of a run is at work, and leaves a line for each that is finished."""
+    """Shows how far a run is, piece by piece.
 
-    def __init__(self, bars: Progress, of: str, count: int) -> None:
-        self._progress, self._of, self._count = bars, of, count
+    With `lines` it leaves one for each finished piece; `resumes` is the command that goes on with a stopped run.
+    """
+
+    def __init__(
+        self,
+        bars: Progress,
+        of: str,
+        count: int,
+        *,
+        lines: bool = True,
+        resumes: str = "the same command with --resume",
+    ) -> None:
+        self._progress, self._of, self._count, self._lines, self._resumes = bars, of, count, lines, resumes
         self._all = bars.add_task(of, total=count)
         self._piece = bars.add_task("", total=None)
-        self._done = 0
-        self._began = time.monotonic()
+        self._done = self._found = 0
+        self._workers = 1
+        self._first = self._began = time.monotonic()
 
     def __enter__(self) -> Watch:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is KeyboardInterrupt:
-            self._progress.console.print(
-                "Stopped. Finished pieces are kept: the same command with --resume goes on."
-            )
+            self._progress.console.print(f"Stopped. Finished pieces are kept: {self._resumes} goes on.")
 
     def tell(self, piece: Piece, done: int, total: int, words: str) -> None:
         """How far a piece is."""
@@ -201,18 +229,39 @@ class Watch:
             self._piece, completed=done, total=total, description=f"{piece.name} {words}".strip()
         )
 
+    def working(self, busy: int, workers: int) -> None:
+        """How many pieces are at work elsewhere."""
+        self._workers = workers
+        self._progress.update(self._piece, completed=busy, total=workers, description="workers")
+
     def finished(self, piece: Piece, found: bool) -> None:
         """A piece was computed, or found where an earlier run left it."""
         self._progress.advance(self._all)
-        self._done += 1
-        took = "found" if found else f"{time.monotonic() - self._began:.1f} s"
-        line = f"{self._of} {self._done:>2}/{self._count}  {piece.name:<28} {took}"
-        self._progress.console.print(line, highlight=False)
+        self._done, self._found = self._done + 1, self._found + found
+        if self._lines:
+            took = "found" if found else f"{time.monotonic() - self._began:.1f} s"
+            line = f"{self._of} {self._done:>2}/{self._count}  {piece.name:<28} {took}{self._left()}"
+            self._progress.console.print(line, highlight=False, soft_wrap=True)
         self._began = time.monotonic()
+
+    def _left(self) -> str:
+        """In words, if there are several workers."""
+        computed = self._done - self._found
+        if self._workers == 1 or not computed:
+            return ""
+        left = (time.monotonic() - self._first) / computed * (self._count - self._done)
+        return f"   {self._workers} workers, about {left:.0f} s left"
 
     def say(self, what: str) -> None:
         """What is done after the last piece."""
         self._progress.update(self._piece, description=what, total=None)
+
+
+@contextmanager
+def watching(of: str, count: int, *, lines: bool, resumes: str = "the same command") -> Iterator[Watch]:
+    """A `Watch` with its bars."""
+    with progress() as bars, Watch(bars, of, count, lines=lines, resumes=resumes) as watch:
+        yield watch
 
 
 @contextmanager
@@ -232,12 +281,69 @@ def waiting(what: str, patience: float = 1.0) -> Iterator[None]:
         bars.stop()
 
 
+# Engines.
+
+
+@contextmanager
+def engine(options: Any, processes: int = 1) -> Iterator[Engine]:
+    """What the options `--engine`, `--address` and `--workers` ask for; `processes` are those of the local one."""
+    validate.choice("--engine", options.engine, ("local", "ray"))
+    if options.engine == "local":
+        if options.address is not None or options.workers is not None:
+            raise ValueError("--address and --workers are for --engine ray, got --engine local")
+        yield Local(processes)
+        return
+    from tether.engines.cluster import Cluster
+
+    cluster = Cluster(options.address, options.workers)
+    with ExitStack() as stack:
+        with waiting("joining the cluster" if options.address else "starting Ray"):
+            stack.enter_context(cluster)
+        yield cluster
+
+
+UNSEEN = ("out", "engine", "address", "workers", "processes", "resume")
+"""Options that do not change the results."""
+
+
+def unfinished(folder: Path, options: Any) -> Store:
+    """Where the pieces of this very run are kept until it is finished: the same command goes on with them.
+
+    Other options, other data, other versions and other code are another run.
+    """
+    known = {name: value for name, value in vars(options).items() if name not in UNSEEN}
+    digest = hashlib.sha256(repr((known, output.provenance(""))).encode())
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    module, colon, _ = str(known.get("system")).partition(":")
+    spec = importlib.util.find_spec(module) if colon else None
+    files += [Path(spec.origin)] if spec is not None and spec.origin is not None else []
+    for file in files:
+        digest.update(file.read_bytes())
+    if known.get("data") is not None and Path(known["data"]).exists():
+        for file in sorted(Path(known["data"]).rglob("*")) or [Path(known["data"])]:
+            digest.update(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}".encode())
+    return Store(folder / "unfinished" / digest.hexdigest()[:16], "pickle")
+
+
+def forget(store: Store) -> None:
+    """Remove what a finished run, or one before it, has left."""
+    shutil.rmtree(store.folder.parent, ignore_errors=True)
+
+
 # Results.
 
 
 def typed() -> str:
-    """The command line as it was typed."""
-    return shlex.join(["tether", *sys.argv[1:]])
+    """The command as typed, without the options that do not change the results."""
+    kept: list[str] = []
+    arguments = iter(sys.argv[1:])
+    for argument in arguments:
+        name, equals, _ = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or name not in UNSEEN:
+            kept.append(argument)
+        elif not equals and name != "resume":
+            next(arguments, None)
+    return shlex.join(["tether", *kept])
 
 
 def write_results(folder: Path, content: Mapping[str, Any]) -> Path:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
-from rich.progress import TextColumn
 
 from tether.cli import shell
 from tether.core import output, validate
 from tether.core.files import complete_file
+from tether.engines.engine import run
+from tether.engines.pieces import Piece, Report, Store
 
 if TYPE_CHECKING:
     from tether.certificates import Certificate
     from tether.learn.plant import Plant
-    from tether.learn.train import History, Recipe
+    from tether.learn.train import History, Mode, Recipe
     from tether.learn.trial import Result
 
 
@@ -110,6 +112,9 @@ class Options:
         typer.Option(help="Also write metrics for TensorBoard, to OUT/tensorboard (extra `tensorboard`)."),
     ] = False
     out: Annotated[Path, shell.out_option("results.json and the policies")] = Path("out/train")
+    engine: shell.EngineName = "local"
+    address: shell.Address = None
+    workers: shell.Workers = None
 
 
 def train(options: Options) -> None:
@@ -123,14 +128,49 @@ def train(options: Options) -> None:
     `tether train inference --mode online --methods rl,acrl --lams 5,7 --bs 6`, or, on episodes of your own,
     `tether train carbon --data carbon.npz`.
     """
+    start = time.perf_counter()
+    with shell.engine(options) as engine:
+        methods, pieces = engine.plan(_plan, options)
+        store = shell.unfinished(output.prepare_folder(options.out), options)
+        with shell.watching(options.system, len(pieces), lines=options.engine != "local") as watch:
+            run(engine, pieces, store, watch)
+        engine.aside(_finish, options, store, methods)
+    shell.forget(store)
+    minutes, seconds = divmod(round(time.perf_counter() - start), 60)
+    memory = max([output.peak_memory(), *(note.memory for note in engine.notes.values())])
+    shell.console.print(
+        f"Policies and results: {options.out} ({minutes} min {seconds} s, {memory:.0f} MB at most)",
+        soft_wrap=True,
+    )
+
+
+def _plan(options: Options) -> tuple[list[str], list[Piece]]:
+    """The methods, and a piece for each: its whole grid is one compiled program."""
+    from tether.learn.methods import method_of
+
+    job = _job(options)
+    # `rl` comes first: the regret of the others is against it, and others may play what it learned.
+    methods = sorted(job.methods, key=lambda method: method != "rl")
+    if options.paper is not None:
+        _published_rewards(options.paper)  # before any work
+    pieces = []
+    for method in methods:
+        learned = method_of(method).learned_by(job.mode).name
+        after = (learned,) if learned != method and learned in methods else ()
+        pieces.append(Piece(method, partial(_train, options, method), after))
+    return methods, pieces
+
+
+def _finish(options: Options, store: Store, methods: list[str]) -> None:
+    """Show and write what was trained."""
     from tether.learn.trial import explorations
     from tether.paper import tables
 
-    start = time.perf_counter()
-    job = _Job.of(options)
+    job = _job(options)
     known = _published_rewards(options.paper) if options.paper is not None else {}
-    folder = output.prepare_folder(options.out)
-    results = _train(job, folder)
+    results: list[Result] = [store.read(method) for method in methods]
+    for result in results:
+        _write_policies(options.out, result)
     name = job.plant.system.name
     shell.console.print(tables.results_table(name, results, known))
     explored = explorations(job.plant, results)
@@ -152,11 +192,7 @@ def train(options: Options) -> None:
         },
         "exploration": [each._asdict() for each in explored],
     }
-    shell.write_results(folder, content)
-    minutes, seconds = divmod(round(time.perf_counter() - start), 60)
-    shell.console.print(
-        f"Policies and results: {folder} ({minutes} min {seconds} s, {output.peak_memory():.0f} MB at most)"
-    )
+    shell.write_results(options.out, content)
 
 
 @dataclass(frozen=True)
@@ -217,89 +253,55 @@ class _Job:
     def seeds(self) -> list[int]:
         return shell.seeds_from(self.options.seed, self.options.seeds)
 
+    @property
+    def mode(self) -> Mode:
+        return cast("Mode", self.options.mode)
 
-def _train(job: _Job, folder: Path) -> list[Result]:
-    """Train one method after the other, and write each one's policies as soon as they are there."""
+
+@cache
+def _job(options: Options) -> _Job:
+    """Once in a process: a worker trains several methods."""
+    return _Job.of(options)
+
+
+def _train(options: Options, method: str, report: Report, learned: Result | None = None) -> Result:
+    """Compute a piece: train a method, or play what another one has `learned`, for the whole grid."""
     from tether.learn.methods import method_of
-    from tether.learn.train import Mode
     from tether.learn.trial import run_method
 
-    mode = cast(Mode, job.options.mode)
+    job = _job(options)
+    name = f"{method_of(method).learned_by(job.mode)}.{job.mode}.checkpoint.npz"
+    return run_method(
+        method, job.plant, job.guide, job.lams, job.bs, job.seeds, job.recipe, options.out / name,
+        _reporter(job, method, report), job.mode, None if learned is None else learned.training,
+    )  # fmt: skip
+
+
+def _reporter(job: _Job, method: str, report: Report) -> Callable[[int, History], None]:
+    """Tells reward, margin and episodes a second after each pass, and writes them for TensorBoard if asked to."""
+    from tether.learn.tensorboard import TensorBoard
+
+    offline = job.mode == "offline"
+    steps = job.recipe.passes if offline else -(-job.recipe.episodes // job.recipe.batch)
     settings = [(lam, b) for b in job.bs for lam in job.lams]
-    board = folder / "tensorboard" if job.options.tensorboard else None
-    rounds = job.recipe.passes if mode == "offline" else -(-job.recipe.episodes // job.recipe.batch)
-    played = len(job.plant.train) if mode == "offline" else job.recipe.batch
-    results: list[Result] = []
-    with _Display(job.plant, settings, job.seeds, board) as display:
-        # `rl` comes first, so that the regret of the others can be shown.
-        for method in sorted(job.methods, key=lambda method: method != "rl"):
-            checkpoint = folder / f"{method_of(method).learned_by(mode)}.{mode}.checkpoint.npz"
-            result = run_method(
-                method, job.plant, job.guide, job.lams, job.bs, job.seeds, job.recipe, checkpoint,
-                display.task(method, rounds, played), mode,
-            )  # fmt: skip
-            results.append(result)
-            display.finished(result)
-            _write_policies(folder, result)
-    return results
+    episodes = (len(job.plant.train) if offline else job.recipe.batch) * len(settings) * len(job.seeds)
+    board = None
+    if job.options.tensorboard:
+        board = TensorBoard(job.options.out / "tensorboard" / method, method, settings)
+    report(0, steps, "compiling")
+    last = time.perf_counter()
 
+    def told(done: int, history: History) -> None:
+        nonlocal last
+        rate, last = episodes / (time.perf_counter() - last), time.perf_counter()
+        reward, margin = float(history.rewards[-1].mean()), float(history.margins[-1].min())
+        report(done, steps, f"reward {reward:.1f}, margin {margin:.2g}, {rate:,.0f} episodes/s")
+        if board is not None:
+            board.write(done, history)
+            if done == steps:
+                board.close()
 
-class _Display:
-    """Progress of one method after the other: reward, regret, margin, violations, episodes a second, time left."""
-
-    def __init__(
-        self, plant: Plant, settings: list[tuple[float, float]], seeds: list[int], tensorboard: Path | None
-    ) -> None:
-        self._progress = shell.progress(TextColumn("{task.fields[rate]}"), bar_width=20)
-        self._plant, self._settings, self._seeds, self._tensorboard = plant, settings, seeds, tensorboard
-        self._best: float | None = None
-        """Mean reward of `rl` on the training episodes, once it is known."""
-
-    def __enter__(self) -> _Display:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._progress.stop()
-        if kind is KeyboardInterrupt:
-            self._progress.console.print("Stopped. The same command goes on from the last checkpoint.")
-
-    def task(self, method: str, steps: int, episodes: int) -> Callable[[int, History], None]:
-        """A `report` for a method that takes so many steps, each of so many episodes a setting and seed."""
-        from tether.learn.tensorboard import TensorBoard
-
-        name = self._progress.add_task(f"{method}: compiling", total=steps, rate="")
-        board = None
-        if self._tensorboard is not None:
-            board = TensorBoard(self._tensorboard / method, method, self._settings)
-        each = episodes * len(self._settings) * len(self._seeds)
-        last = time.perf_counter()
-
-        def report(done: int, history: History) -> None:
-            nonlocal last
-            rate, last = each / (time.perf_counter() - last), time.perf_counter()
-            reward, margin = float(history.rewards[-1].mean()), float(history.margins[-1].min())
-            regret = "" if self._best is None else f", regret {self._best - reward:.1f}"
-            text = f"{method}: reward {reward:.1f}{regret}, margin {margin:.2g}"
-            self._progress.update(name, completed=done, description=text, rate=f"{rate:,.0f} episodes/s")
-            if board is not None:
-                board.write(done, history)
-                if done == steps:
-                    board.close()
-
-        return report
-
-    def finished(self, result: Result) -> None:
-        """Remember what `rl` earns."""
-        from tether.simulate.rollout import rollout
-
-        if result.training.method.name == "rl":
-            setting = result.training.settings[0]
-            policies = [result.training.policy(*setting, seed) for seed in self._seeds]
-            runs = [
-                rollout(self._plant.env, policy, self._plant.train, record="outcomes") for policy in policies
-            ]
-            self._best = float(np.mean([run.returns.mean() for run in runs]))
+    return told
 
 
 def _write_policies(folder: Path, result: Result) -> None:

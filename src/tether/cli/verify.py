@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,12 +17,19 @@ from rich.table import Table
 
 from tether.cli import shell
 from tether.core import output, validate
+from tether.engines.engine import run
+from tether.engines.pieces import Piece, Report, Store
+from tether.systems import registry
 
 if TYPE_CHECKING:
+    from tether.assure.exact_systems import Checked
+    from tether.assure.inclusions import Inclusion
     from tether.assure.verify import Constants, Finding, Search, Simulator, Verification
+    from tether.assure.verify.verdict import Played, Verifier
     from tether.certificates import Structured
     from tether.core.sensitivity import Sensitivity
     from tether.systems.base import Env
+    from tether.systems.system import System
 
 KIND = "tether counterexample"
 
@@ -82,6 +90,9 @@ class Options:
     ] = None
     seed: Annotated[int, shell.seed_option("Seed of the search.")] = 0
     out: Annotated[Path, shell.out_option("results.json and counterexamples")] = Path("out/verify")
+    engine: shell.EngineName = "local"
+    address: shell.Address = None
+    workers: shell.Workers = None
 
 
 def verify(options: Options) -> None:
@@ -97,51 +108,122 @@ def verify(options: Options) -> None:
     'out/verify/counterexample-p(1).json'`; or `tether verify cooling --certificate structured --loosen all`. `tether
     verify random` checks the search itself, on random systems whose constants are known exactly.
     """
-    from tether.assure.verify import Search
-
     if options.replay is not None:
         raise typer.Exit(_replay(options.replay))
     if options.system is None:
         raise ValueError(f"which system? {shell.SYSTEMS}; or random; for instance `tether verify carbon`")
     validate.number("--scale", options.scale, above=0.0)
+    with shell.engine(options) as engine:
+        _, pieces = engine.plan(_plan, options)
+        store = shell.unfinished(output.prepare_folder(options.out), options)
+        with shell.watching("verifying", len(pieces), lines=options.engine != "local") as watch:
+            run(engine, pieces, store, watch)
+        code = engine.aside(_finish, options, store)
+    shell.forget(store)
+    if code:
+        raise typer.Exit(code)
+
+
+def _plan(options: Options) -> tuple[None, list[Piece]]:
+    """What is compiled is one piece, a random system is one, and so is each claim: episodes are played before."""
     if options.certificate == "compiled":
-        raise typer.Exit(_compiled(options, options.system))
-    search = Search(samples=options.samples, steps=options.steps, generations=options.generations)
-    folder = output.prepare_folder(options.out)
+        return None, [Piece("inclusions", partial(_inclusions, options))]
     if options.system == "random":
-        _random(options.systems, options.seed, search, folder)
-        return
-    asked = Asked.of(options, options.system, search)
-    names = None if options.claims is None else [each.strip() for each in options.claims.split(",")]
-    if options.loosen is not None:
-        raise typer.Exit(_loosened(asked, options.loosen, names, folder))
-    bounds = (
-        _structured(asked.env, None)
-        if options.certificate == "structured"
-        else _claimed(asked.env.sensitivity, options)
-    )
-    found = asked.verify(bounds, names)
-    asked.show(found, bounds, folder)
-    shell.finish(folder, found.as_json())
-    if not found.stands:
-        raise typer.Exit(1)
+        _search(options)
+        return None, [Piece(f"{i}", partial(_check, options, i)) for i in range(options.systems)]
+    asked = _asked(options)
+    pieces = []
+    for bound in asked.loosened:
+        after = (_piece(bound, "episodes"),) if asked.verifier(bound).plays else ()
+        pieces += [Piece(name, partial(_play, options, bound)) for name in after]
+        for claim in asked.verifier(bound).names:
+            pieces.append(Piece(_piece(bound, claim), partial(_refute, options, bound, claim), after))
+    return None, pieces
 
 
-@dataclass(frozen=True)
+def _piece(bound: str | None, what: str) -> str:
+    return " ".join(filter(None, (bound, what)))
+
+
+def _play(options: Options, bound: str | None, report: Report) -> Played | None:
+    """Compute a piece: whole episodes against every bound."""
+    report(0, 1, "")
+    return _asked(options).verifier(bound).play()
+
+
+def _refute(
+    options: Options, bound: str | None, claim: str, report: Report, played: Played | None = None
+) -> Verification:
+    """Compute a piece: search for a counterexample to one claim, unless episodes have `played` one."""
+    report(0, 1, "")
+    return _asked(options).verifier(bound).refute([claim], played)
+
+
+def _check(options: Options, index: int, report: Report) -> list[Checked]:
+    """Compute a piece: all claims about one random system."""
+    from tether.assure.exact_systems import check_system
+
+    report(0, 1, "")
+    return check_system(index, options.seed, _search(options))
+
+
+def _finish(options: Options, store: Store) -> int:
+    """Show and write what was found; the exit code."""
+    if options.certificate == "compiled":
+        return _show_compiled(options, store.read("inclusions"))
+    if options.system == "random":
+        return _show_random(options, [store.read(f"{i}") for i in range(options.systems)])
+    asked, found = _asked(options), {}
+    for bound in asked.loosened:
+        work = asked.verifier(bound)
+        played = store.read(_piece(bound, "episodes")) if work.plays else None
+        parts = [store.read(_piece(bound, claim)) for claim in work.names]
+        found[bound] = work.joined(parts, played)
+        asked.show(found[bound], options.out, bound)
+    if options.loosen is None:
+        shell.finish(options.out, found[None].as_json())
+        return int(not found[None].stands)
+    for each, verification in found.items():
+        names = ", ".join(finding.claim for finding in verification.refuted)
+        shell.console.print(
+            f"{each} loosened by 5 %: " + (f"found, {names} refuted" if names else "NOT found")
+        )
+    loosened = {each: verification.as_json() for each, verification in found.items()}
+    shell.finish(options.out, {"loosened": loosened})
+    return int(any(verification.stands for verification in found.values()))
+
+
+def _search(options: Options) -> Search:
+    from tether.assure.verify import Search
+
+    return Search(samples=options.samples, steps=options.steps, generations=options.generations)
+
+
+@cache
+def _asked(options: Options) -> Asked:
+    """Once in a process: a worker looks at several claims."""
+    assert options.system is not None
+    return Asked.of(options, options.system)
+
+
+@dataclass(frozen=True, eq=False)
 class Asked:
     """What the command was asked to check, and how hard."""
 
+    options: Options
     name: str
     env: Env
-    region: str | None
     constants: Constants
-    rounds: int
     lam: tuple[float, float]
-    search: Search
-    seed: int
+    loosened: tuple[str | None, ...]
+    """Bounds that claim too much, one after the other; None stands for all as they are."""
+    claims: list[str] | None
+    """Names of those to look at."""
+    verifiers: dict[str | None, Verifier]
+    """Those that were made so far."""
 
     @classmethod
-    def of(cls, options: Options, name: str, search: Search) -> Asked:
+    def of(cls, options: Options, name: str) -> Asked:
         """The options, checked; constants that are not claimed are those of the system."""
         from tether.assure.verify import Constants
 
@@ -157,63 +239,59 @@ class Asked:
             None if each is None else each * scale for each in (options.l_c, options.l_f, options.l_pi)
         )
         return cls(
+            options=options,
             name=name,
             env=env,
-            region=options.region,
             constants=Constants(cost_floor=floor, L_c=L_c, L_f=L_f, L_pi=L_pi),
-            rounds=options.rounds,
             lam=(0.0, 10.0) if lam is None else (lam, lam),
-            search=search,
-            seed=options.seed,
+            loosened=(None,) if options.loosen is None else _chosen(env, options.loosen),
+            claims=None if options.claims is None else [each.strip() for each in options.claims.split(",")],
+            verifiers={},
         )
 
-    def verify(self, bounds: Sensitivity | Structured, claims: list[str] | None) -> Verification:
-        """Look for counterexamples, with a progress bar."""
-        from tether.assure.verify import as_simulator, claims_of, verify
-        from tether.assure.verify.claims import select
-        from tether.certificates import Structured
+    def bounds(self, loosened: str | None) -> Sensitivity | Structured:
+        """What is claimed; with `loosened`, 5 % too much of that bound."""
+        if self.options.certificate == "structured":
+            return _structured(self.env, loosened)
+        return _claimed(self.env.sensitivity, self.options)
 
-        constants = {name: getattr(self.constants, name) for name in ("cost_floor", "L_c", "L_f", "L_pi")}
-        system = as_simulator(self.env, _region(self.region))
-        select(claims_of(system, bounds, self.constants, self.rounds), claims or ())  # before the bar appears
-        with shell.counting("verifying") as report:
-            return verify(
+    def verifier(self, loosened: str | None) -> Verifier:
+        """What looks for counterexamples."""
+        from tether.assure.verify.verdict import Verifier
+
+        if loosened not in self.verifiers:
+            structured = self.options.certificate == "structured"
+            claims = self.claims or (None if loosened is None else _claims_about(self.env, loosened))
+            self.verifiers[loosened] = Verifier.of(
                 self.env,
-                bounds,
-                **constants,
-                region=_region(self.region),
-                rounds=self.rounds,
-                lam=self.lam if isinstance(bounds, Structured) else None,
-                claims=claims,
-                search=self.search,
-                seed=self.seed,
-                report=report,
+                self.bounds(loosened),
+                self.constants,
+                _region(self.options.region),
+                self.options.rounds,
+                self.lam if structured else None,
+                claims,
+                _search(self.options),
+                self.options.seed,
             )
+        return self.verifiers[loosened]
 
-    def show(
-        self,
-        found: Verification,
-        bounds: Sensitivity | Structured,
-        folder: Path,
-        loosened: str | None = None,
-    ) -> None:
+    def show(self, found: Verification, folder: Path, loosened: str | None) -> None:
         """Print what was found, and write the counterexamples; `loosened` names the bound that claims too much."""
         shell.console.print(found.table())
         shell.console.print(found.searched(), highlight=False, soft_wrap=True)
         for finding in found.refuted:
             name = " ".join(filter(None, ("counterexample", loosened, finding.claim)))
             path = folder / f"{name.replace(' ', '-')}.json"
-            output.write_json(path, self._file(bounds, loosened, finding))
+            output.write_json(path, self._file(loosened, finding))
             shell.console.print(str(finding.counterexample), highlight=False, soft_wrap=True)
             shell.console.print(f"  Replay: tether verify --replay {shlex.quote(str(path))}", soft_wrap=True)
 
-    def _file(
-        self, bounds: Sensitivity | Structured, loosened: str | None, finding: Finding
-    ) -> dict[str, Any]:
+    def _file(self, loosened: str | None, finding: Finding) -> dict[str, Any]:
         from tether.assure.verify import Counterexample
         from tether.certificates import Structured
 
         assert finding.counterexample is not None
+        bounds = self.bounds(loosened)
         if isinstance(bounds, Structured):
             told: dict[str, Any] = {"structured": loosened, "lam": self.lam}
         else:
@@ -223,50 +301,52 @@ class Asked:
         return {
             "kind": KIND,
             "system": self.name,
-            "region": self.region,
+            "region": self.options.region,
             "bounds": told,
             "constants": {name: value for name, value in asdict(self.constants).items() if value is not None},
-            "rounds": self.rounds,
+            "rounds": self.options.rounds,
             "counterexample" if point else "case": asdict(finding.counterexample),
         }
 
 
-def _loosened(asked: Asked, loosen: str, claims: list[str] | None, folder: Path) -> int:
-    """Check structures that claim too much of one bound each; 0 if every one is refuted, 1 if one is not."""
-    known = asked.env.structure.loosenable
+def _chosen(env: Env, loosen: str) -> tuple[str, ...]:
+    """The bounds that `--loosen` names."""
+    known = env.structure.loosenable
     chosen = known if loosen == "all" else tuple(each.strip() for each in loosen.split(","))
     for each in chosen:
         validate.choice("--loosen", each, (*known, "all"))
-    found = {}
-    for each in chosen:
-        bounds = _structured(asked.env, each)
-        found[each] = asked.verify(bounds, claims or _claims_about(asked.env, each))
-        asked.show(found[each], bounds, folder, each)
-    for each, verification in found.items():
-        names = ", ".join(finding.claim for finding in verification.refuted)
-        shell.console.print(
-            f"{each} loosened by 5 %: " + (f"found, {names} refuted" if names else "NOT found")
-        )
-    shell.finish(folder, {"loosened": {each: verification.as_json() for each, verification in found.items()}})
-    return int(any(verification.stands for verification in found.values()))
+    return chosen
 
 
-def _compiled(options: Options, name: str) -> int:
-    """Compare what is compiled from a system's model with what happens; see `tether.assure.inclusions`."""
-    from tether.assure.inclusions import LOOSEN, hostile_inclusions
-    from tether.systems import registry
+def _inclusions(options: Options, report: Report) -> dict[str, Inclusion]:
+    """Compute a piece: what is compiled from a system's model beside what happens; see `tether.assure.inclusions`."""
+    from tether.assure.inclusions import hostile_inclusions
     from tether.systems.certified import certificate_of
 
     validate.choice("--loosen", options.loosen, (None, "all"))
-    folder = output.prepare_folder(options.out)
-    system = registry.find(name)
-    env, horizon = system.env(), system.draw(0, 1).horizon
-    lam = 1.0 if options.lam is None else options.lam
+    report(0, 1, "")
+    system, horizon, lam, episodes = _compiled(options)
+    env = system.env()
     certificate = certificate_of("compiled", env, env.contract(lam, 0.0, horizon))
-    episodes = max(10, options.samples // horizon)
-    found = hostile_inclusions(system, certificate, episodes, options.seed)
+    return hostile_inclusions(system, certificate, episodes, options.seed)
+
+
+def _compiled(options: Options) -> tuple[System, int, float, int]:
+    """The system, its horizon, lam of the contract, and the episodes with each backup."""
+    assert options.system is not None
+    system = registry.find(options.system)
+    horizon = system.draw(0, 1).horizon
+    lam = 1.0 if options.lam is None else options.lam
+    return system, horizon, lam, max(10, options.samples // horizon)
+
+
+def _show_compiled(options: Options, found: dict[str, Inclusion]) -> int:
+    from tether.assure.inclusions import LOOSEN
+
+    _, _, lam, episodes = _compiled(options)
     table = Table(
-        title=f"{name}, compiled, lam = {lam:g}: {episodes} episodes with each backup", box=SIMPLE_HEAD
+        title=f"{options.system}, compiled, lam = {lam:g}: {episodes} episodes with each backup",
+        box=SIMPLE_HEAD,
     )
     table.caption = (
         "slack: smallest distance of the truth from the bound, as a share of it, where the bound counts"
@@ -277,9 +357,8 @@ def _compiled(options: Options, name: str) -> int:
         noticed = "found" if each.sharp else "NOT found" if each.slack < math.inf else "-"
         table.add_row(each.bound, f"{each.compared}", f"{each.broken}", f"{each.slack:.2g}", noticed)
     shell.console.print(table)
-    shell.finish(
-        folder, {"system": name, "lam": lam, "inclusions": [asdict(each) for each in found.values()]}
-    )
+    inclusions = [asdict(each) for each in found.values()]
+    shell.finish(options.out, {"system": options.system, "lam": lam, "inclusions": inclusions})
     if options.loosen is None:
         return int(any(each.broken for each in found.values()))
     return int(any(not each.sharp and each.slack < math.inf for each in found.values()))
@@ -296,7 +375,6 @@ def _claims_about(env: Env, bound: str) -> list[str]:
 
 def _load(name: str, region: Mapping[str, tuple[float, float]]) -> tuple[Env, Simulator]:
     from tether.assure.verify import as_simulator
-    from tether.systems import registry
 
     env = registry.find(name).env()
     return env, as_simulator(env, region)
@@ -377,17 +455,10 @@ def _replay(path: Path) -> int:
     return int(refuted)
 
 
-def _random(systems: int, seed: int, search: Search, folder: Path) -> None:
-    from tether.assure.exact_systems import check_search, study_table
+def _show_random(options: Options, found: list[list[Checked]]) -> int:
+    from tether.assure.exact_systems import gathered, study_table
 
-    with shell.counting("systems", systems) as report:
-
-        def keep(done: int, so_far: dict[str, Any]) -> None:
-            report(done)
-            shell.write_results(folder, so_far)
-
-        study = check_search(systems, seed, search, keep)
+    study = gathered(found)
     shell.console.print(study_table(study))
-    shell.console.print(f"Results: {folder / 'results.json'}", soft_wrap=True)
-    if any(row["refuted_at_truth"] for row in study["claims"]):
-        raise typer.Exit(1)
+    shell.finish(options.out, study)
+    return int(any(row["refuted_at_truth"] for row in study["claims"]))

@@ -25,11 +25,14 @@ def prepare_folder(path: str | Path) -> Path:
 
 
 def write_json(path: str | Path, content: Any, indent: int | None = 2) -> None:
-    """Write `content` as JSON; NumPy numbers and arrays are written as plain numbers and lists."""
+    """Write `content` as JSON, see `as_json`."""
     with complete_file(path) as draft:
-        draft.write_text(
-            json.dumps(content, indent=indent, default=_plain, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        draft.write_text(as_json(content, indent), encoding="utf-8")
+
+
+def as_json(content: Any, indent: int | None = 2) -> str:
+    """A JSON text; NumPy numbers and arrays are written as plain numbers and lists."""
+    return json.dumps(content, indent=indent, default=_plain, allow_nan=False) + "\n"
 
 
 def provenance(command: str) -> dict[str, Any]:

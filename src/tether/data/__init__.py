@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tether.data.sources.azure import load_azure
     from tether.data.sources.caiso import download_caiso, load_caiso
     from tether.data.sources.gpu import load_bloom, load_codecarbon
+    from tether.data.sources.minari import load_minari
     from tether.systems.carbon.build import build_carbon_episodes, build_carbon_splits, scale_carbon
     from tether.systems.carbon.reader import load_carbon
     from tether.systems.carbon.synthetic import synthetic_carbon
@@ -41,6 +42,7 @@ __all__ = [
     "load_carbon",
     "load_codecarbon",
     "load_episodes",
+    "load_minari",
     "save_episodes",
     "scale_carbon",
     "split_by_date",
@@ -60,6 +62,7 @@ _LATER = {
     "load_bloom": "tether.data.sources.gpu",
     "load_codecarbon": "tether.data.sources.gpu",
     "load_carbon": "tether.systems.carbon.reader",
+    "load_minari": "tether.data.sources.minari",
     "synthetic_carbon": "tether.systems.carbon.synthetic",
     "synthetic_cooling": "tether.systems.cooling.synthetic",
     "synthetic_inference": "tether.systems.inference.synthetic",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tether.data.chunks import existing_file, open_text
 from tether.data.frames import load_polars
+from tether.data.sources import minari
 
 Floats = NDArray[np.float64]
 BLOCK_ROWS = 1 << 16
@@ -150,18 +151,28 @@ def read_blocks(
     """The columns of a log, and its rows in blocks.
 
     Args:
-        logs: A CSV (plain or gzip) or Parquet file, or a mapping of column names to arrays (a DataFrame is one).
+        logs: A CSV (plain or gzip) or Parquet file, a Minari data set (`minari:ID`), or a mapping of column names to
+            arrays (a DataFrame is one).
         columns: Roles and names that convention does not find: {"state": ["level"], "cost": "eur"}.
         block_rows: Rows of a block.
         batch_rows: Rows of a file that are decoded at a time.
         progress: Called with the rows read so far.
     """
     given = dict(columns or {})
+    chunks: Iterator[_Chunk]
     unknown = set(given) - {field.name for field in fields(Columns)}
     if unknown:
         roles = ", ".join(field.name for field in fields(Columns))
         raise ValueError(f"columns has the role {sorted(unknown)[0]!r}; roles are {roles}")
-    if isinstance(logs, str | Path):
+    if minari.is_minari(logs):
+        dataset = minari.opened(logs)
+        found = minari.roles(dataset, given.get("context", ()), given.get("state", ()))
+        place = str(logs)
+        names = Columns.named_in(
+            minari.header(dataset), place, **found | {k: v for k, v in given.items() if v}
+        )
+        chunks = map(_Chunk._make, minari.rows(dataset, names.all))
+    elif isinstance(logs, str | Path):
         file = existing_file(logs)
         if file.suffix == ".parquet":
             header = _parquet_header(file)

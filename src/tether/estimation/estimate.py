@@ -53,7 +53,8 @@ def estimate(
     """Estimate the guard's constants from logged operation of the prior with a small dither on its actions.
 
     Args:
-        logs: A CSV or Parquet file, or a mapping of column names to arrays, one row a round, the rounds of an episode
+        logs: A CSV or Parquet file, a Minari data set as `minari:ID` (the observation is the state, but for what
+            `columns` calls context), or a mapping of column names to arrays, one row a round, the rounds of an episode
             one after the other: `episode`, `round`, `state...`, `action...`, `cost`, and if there are any
             `next_state...`, `prior...` (the prior's action), `context...` (demand, weather: what no action changes).
         columns: Names that differ, by role: {"state": ["level"], "cost": "eur"}.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from tether.engines.pinning import own_cores
 
 LEAST = 5
 """Policies of a share: with fewer, more time goes into starting operations than into doing them."""
@@ -61,7 +62,7 @@ class Shares:
         if not self._compiled:
             done.append(_finished(function(self.parts[0])))
             self._compiled = True
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(len(own_cores())) as pool:
             done += pool.map(lambda part: _finished(function(part)), self.parts[len(done) :])
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=self._axis), *done)
 

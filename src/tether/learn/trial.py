@@ -58,10 +58,14 @@ def run_method(
     checkpoint: Path | None,
     report: Callable[[int, History], None],
     mode: Mode = "offline",
+    learned: Training | None = None,
 ) -> Result:
-    """Train a method for the whole grid and evaluate it; offline `rl+acd` is `rl`, and shares its checkpoint."""
+    """Train a method for the whole grid and evaluate it; offline `rl+acd` is `rl`, and shares its checkpoint.
+
+    Nothing is trained where `learned` is what the method plays already.
+    """
     played = method_of(method)
-    training = train(
+    training = learned or train(
         played.learned_by(mode), plant.env, plant.train, certificate, mode=mode, lams=lams, bs=bs,
         seeds=seeds, recipe=recipe, validation=plant.validation, checkpoint=checkpoint, report=report,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,18 +16,17 @@ from tether.assure.safe_sets import safe_sets
 from tether.certificates import Certificate
 from tether.core import validate
 from tether.data.episodes import Episodes
+from tether.engines.pieces import Piece, Report
 from tether.learn.methods import METHODS, method_of
 from tether.learn.plant import Plant, augmented, draw_test, load_plant
 from tether.learn.train import Exploration, Mode, Training, evaluate, regrets, train
 from tether.learn.trial import RecipeName, recipe_of
-from tether.paper.engines import Piece
 from tether.paper.studies.published import published_pieces
 from tether.simulate.eager import eager
 from tether.simulate.rollout import rollout
 from tether.systems.certified import FAMILY, family_of, member
 from tether.systems.system import System
 
-Report = Callable[[int, int, str], None]
 Scale = Literal["quick", "full"]
 BLOCK = 25
 """Episodes over which exploration is averaged."""
@@ -161,6 +160,19 @@ def pieces(
                 name = "-".join([mode, method.replace("+", "_"), *([rule] if rule else [])])
                 made.append(Piece(name, _Learning(evaluation, plant, out, mode, method, rule)))
     made.append(Piece("limit", lambda report: _limit(evaluation, plant, report)))
+    return _in_order(made)
+
+
+def _in_order(pieces: list[Piece]) -> list[Piece]:
+    """Pieces that need the same training come after the first of them, and find it in its checkpoint."""
+    first: dict[str, str] = {}
+    made = []
+    for piece in pieces:
+        needed = piece.compute.trainings() if isinstance(piece.compute, _Learning) else []
+        after = tuple(dict.fromkeys(first[name] for name in needed if name in first))
+        for name in needed:
+            first.setdefault(name, piece.name)
+        made.append(piece._replace(after=after))
     return made
 
 
@@ -175,7 +187,7 @@ class _Learning:
     method: str
     rule: str | None
 
-    def __call__(self, report: Report) -> dict[str, Any]:
+    def __call__(self, report: Report, *_before: Any) -> dict[str, Any]:
         method, training = method_of(self.method), self._train(self.method, report)
         tag = {"mode": self.mode, "method": self.method, "rule": self.rule}
         certificate = self._certificate()
@@ -210,12 +222,21 @@ class _Learning:
             rows.append({"lam": lam, "b": b, "seed": seed, "reward": float(run.returns[chosen].mean())})
         return rows
 
-    def _train(self, method: str, report: Report) -> Training:
-        """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
-        wanted, plant = self.evaluation, self.plant
+    def trainings(self) -> list[str]:
+        """What must be trained: this method, and online `rl`, whose reward is what could have been."""
+        return [self._training(self.method), *([] if self.mode == "offline" else [self._training("rl")])]
+
+    def _training(self, method: str) -> str:
+        """What a training is called, and its checkpoint."""
         learned = method_of(method).learned_by(self.mode)
         rule = self.rule if learned.guarded else None
-        name = "-".join([self.mode, learned.name.replace("+", "_"), *([rule] if rule else [])])
+        return "-".join([self.mode, learned.name.replace("+", "_"), *([rule] if rule else [])])
+
+    def _train(self, method: str, report: Report) -> Training:
+        """The trained grid; offline, `rl+acd` plays what `rl` learned, and finds it in the checkpoint of `rl`."""
+        wanted, plant, name = self.evaluation, self.plant, self._training(method)
+        learned = method_of(method).learned_by(self.mode)
+        rule = self.rule if learned.guarded else None
         recipe = recipe_of(
             wanted.recipe, plant.system.defaults, passes=wanted.passes, episodes=wanted.explored
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from tether.engines.pinning import own_cores
 
 
 def in_parts(
@@ -37,6 +38,6 @@ def in_parts(
             return {name: np.asarray(values) for name, values in found.items()}  # when it is computed
 
     first = part(0)  # compiles
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(len(own_cores())) as pool:
         found = [first, *pool.map(part, starts[1:])]
     return {name: np.concatenate([each[name] for each in found], axis=1)[:, :count] for name in first}

@@ -46,7 +46,8 @@ def optimum(problem_and_actions: tuple[Any, Any]) -> tuple[float, Floats]:
     with warnings.catch_warnings():
         # The last digits may be lost in an episode; the replay measures what that does.
         warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-        problem.solve(solver=cp.CLARABEL)
+        # Without a warm start the digits do not depend on which episodes this process has solved before.
+        problem.solve(solver=cp.CLARABEL, warm_start=False)
     if problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         return np.nan, np.full(actions.shape, np.nan)
     return float(problem.value), np.asarray(actions.value)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 
-from tether.assure.cases import Case, Falsified, GuardedCase
+from tether.assure.cases import Case, GuardedCase
 from tether.assure.falsify import falsify
 from tether.assure.verify.box import Range
 from tether.assure.verify.claims import Claim, Constants, Lipschitz, Point, select, standard_claims
 from tether.assure.verify.search import Search, largest
+from tether.assure.verify.shrinking import shrink
 from tether.assure.verify.simulators import EnvSimulator, Simulator, as_simulator
 from tether.assure.verify.structured import says, structured_claims
 from tether.certificates import LipschitzCertificate, Structured
@@ -204,29 +205,103 @@ def verify(
           ... > ...
     """
     # Above 60 lines for its arguments' documentation.
-    checked = as_simulator(system, region)
     if isinstance(system, Env):
-        bounds = system.sensitivity if bounds is None else bounds
         cost_floor = system.cost_floor if cost_floor is None else cost_floor
     constants = Constants(cost_floor=cost_floor, L_c=L_c, L_f=L_f, L_pi=L_pi)
-    made = claims_of(checked, bounds, constants, rounds, lam)
-    chosen = made if claims is None else select(made, claims)
-    if not (isinstance(bounds, Structured) and isinstance(system, Env)) or region:
-        return refute(checked, chosen, search, seed, report)
-    effort = search or Search()
-    report(0, len(chosen), "episodes")
-    played = falsify(
-        system,
-        bounds.system,
-        contract=bounds.contract if lam is None else None,
-        count=2 * effort.samples,
-        guarded=effort.samples // 256,
-        seed=seed,
-    )
-    standing = [claim for claim in chosen if claim.name not in played.broken]
-    found = refute(checked, standing, search, seed, report)
-    names = [claim.name for claim in chosen] + (["promise", "breach"] if claims is None else [])
-    return _with_episodes(found, played, names)
+    work = Verifier.of(system, bounds, constants, region, rounds, lam, claims, search, seed)
+    if work.plays:
+        report(0, len(work.claims), "episodes")
+    played = work.play()
+    return work.joined([work.refute(work.names, played, report)], played)
+
+
+class Played(NamedTuple):
+    """What whole episodes found out about the bounds of a structure."""
+
+    cases: Mapping[str, Case | GuardedCase]
+    """The worst case for each bound."""
+    tried: int
+    """Number of cases."""
+    broken: frozenset[str]
+    """Bounds that are refuted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Verifier:
+    """`verify` in parts that can be computed apart: episodes first, then each claim."""
+
+    system: Env | Simulator
+    checked: Simulator
+    bounds: Any
+    claims: list[Claim]
+    """Those that are looked at."""
+    every: bool
+    """Whether that is all of them."""
+    plays: bool
+    """Whether whole episodes are played: those of a structure, and without a region that they might leave."""
+    lam: Range | None
+    search: Search
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        system: Env | Simulator,
+        bounds: Any,
+        constants: Constants,
+        region: Mapping[str, Range] | None,
+        rounds: int,
+        lam: Range | None,
+        claims: Sequence[str] | None,
+        search: Search | None,
+        seed: int,
+    ) -> Verifier:
+        """See `verify`."""
+        checked = as_simulator(system, region)
+        if isinstance(system, Env):
+            bounds = system.sensitivity if bounds is None else bounds
+        made = claims_of(checked, bounds, constants, rounds, lam)
+        chosen = made if claims is None else select(made, claims)
+        plays = isinstance(bounds, Structured) and isinstance(system, Env) and not region
+        return cls(system, checked, bounds, chosen, claims is None, plays, lam, search or Search(), seed)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the claims."""
+        return [claim.name for claim in self.claims]
+
+    def play(self) -> Played | None:
+        """What episodes find out; None if none are played."""
+        if not self.plays:
+            return None
+        assert isinstance(self.system, Env)
+        found = falsify(
+            self.system,
+            self.bounds.system,
+            contract=self.bounds.contract if self.lam is None else None,
+            count=2 * self.search.samples,
+            guarded=self.search.samples // 256,
+            seed=self.seed,
+        )
+        return Played(dict(found.cases), found.tried, frozenset(found.broken))
+
+    def refute(
+        self,
+        names: Sequence[str],
+        played: Played | None,
+        report: Callable[[int, int, str], None] = lambda _done, _total, _name: None,
+    ) -> Verification:
+        """Search for counterexamples to these claims, but for those that episodes have refuted."""
+        refuted = frozenset() if played is None else played.broken
+        chosen = [claim for claim in self.claims if claim.name in names and claim.name not in refuted]
+        return refute(self.checked, chosen, self.search, self.seed, report)
+
+    def joined(self, parts: Sequence[Verification], played: Played | None) -> Verification:
+        """The verdict on every claim, from what was found out about each."""
+        found = replace(parts[0], findings=tuple(finding for part in parts for finding in part.findings))
+        if played is None:
+            return found
+        return _with_episodes(found, played, [*self.names, *(["promise", "breach"] if self.every else [])])
 
 
 def claims_of(
@@ -354,7 +429,7 @@ def _named(claim: Claim, point: Point) -> dict[str, dict[str, float]]:
     }
 
 
-def _with_episodes(found: Verification, played: Falsified, names: Sequence[str]) -> Verification:
+def _with_episodes(found: Verification, played: Played, names: Sequence[str]) -> Verification:
     """What was found of these claims, in the region and in episodes."""
     known = {finding.claim: finding for finding in found.findings}
     findings = []
@@ -380,54 +455,6 @@ def _worse(finding: Finding, case: Case | GuardedCase, tried: int) -> Finding:
         point={},
         counterexample=case if case.broken else None,
     )
-
-
-def shrink(claim: Claim, point: Point) -> dict[str, Any]:
-    """A simpler point that refutes the claim as well; call it with JAX in float64.
-
-    Entry by entry, as long as the claim stays refuted: a second state or action becomes equal to the first, a number
-    becomes 0 (or the end of its range that is nearest to 0), an end of its range, or is rounded to as few digits as
-    possible.
-    """
-    current = {name: np.array(values, dtype=np.float64) for name, values in point.items()}
-    for _ in range(4):
-        before = {name: values.copy() for name, values in current.items()}
-        for name, box in claim.box.items():
-            twin = name.removeprefix("other ") if name.startswith("other ") else None
-            for index, label in enumerate(box.names):
-                value = float(current[name][index])
-                for simpler in _simpler(value, float(box.low[index]), float(box.high[index])):
-                    _try(claim, current, name, index, simpler)
-                    if current[name][index] != value:
-                        break
-                if twin is not None:
-                    _try(
-                        claim, current, name, index, float(current[twin][claim.box[twin].names.index(label)])
-                    )
-        if all(np.array_equal(before[name], current[name]) for name in current):
-            break
-    return current
-
-
-def _try(claim: Claim, current: dict[str, Any], name: str, index: int, value: float) -> None:
-    kept = current[name][index]
-    current[name][index] = value
-    if not claim.refuted_by(current):
-        current[name][index] = kept
-
-
-def _simpler(value: float, low: float, high: float) -> list[float]:
-    """Simpler numbers than `value`, the simplest first."""
-    least = min(max(0.0, low), high)
-    candidates = [least, *sorted((low, high), key=abs)]
-    candidates += [float(f"{value:.{digits}g}") for digits in range(1, 9)]
-    kept: list[float] = []
-    for each in candidates:
-        if each == value:
-            break
-        if low <= each <= high and each not in kept and math.isfinite(each):
-            kept.append(each)
-    return kept
 
 
 def _check_constants(constants: Constants) -> None:

@@ -19,8 +19,8 @@ from tether.core.contract import Contract
 from tether.core.drawing import BLACK, BLUE, GREY, ORANGE, RED, new_figure, styled
 from tether.core.run import Run
 from tether.data.episodes import Episodes
+from tether.engines.pieces import Piece
 from tether.learn.pace import pace
-from tether.paper.engines import Piece
 from tether.paper.studies.networks import load_authors_network
 from tether.simulate.rollout import Policy, rollout
 from tether.systems.carbon.env import Carbon

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tether.certificates import LipschitzCertificate
 from tether.core.audit import audit
-from tether.paper.engines import Piece
+from tether.engines.pieces import Piece
 from tether.paper.studies.networks import load_authors_network
 from tether.simulate.rollout import rollout
 from tether.systems.carbon.env import Carbon

@@ -1,4 +1,4 @@
-"""Where a run's pieces are kept: each is computed once, written whole, and found again by a run that continues."""
+"""The folder of a run: who holds it, which run it is, and its pieces, found again by a run that continues."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tether.core.output import prepare_folder, write_json
-
-
-class Piece(NamedTuple):
-    """A part of a run that is computed in one go."""
-
-    name: str
-    """Of its file, without the suffix."""
-    compute: Callable[[Callable[[int, int, str], None]], Any]
-    """Given a function to call with (steps done, steps in all, a few words), the content as plain data."""
+from tether.engines.engine import Engine, Local, Watcher, run
+from tether.engines.pieces import Piece, Store
 
 
 class FolderInUse(OSError):
@@ -33,10 +26,10 @@ def run_pieces(
     pieces: Sequence[Piece],
     *,
     resume: bool,
-    tell: Callable[[Piece, int, int, str], None] = lambda _piece, _done, _total, _words: None,
-    finished: Callable[[Piece, bool], None] = lambda _piece, _found: None,
+    engine: Engine | None = None,
+    watch: Watcher | None = None,
 ) -> dict[str, Any]:
-    """Compute the pieces that the folder does not hold yet, in order.
+    """Compute the pieces that the folder does not hold yet.
 
     Nobody else may hold the folder (see `claim`). A piece that fails leaves those before it in their place.
 
@@ -46,8 +39,8 @@ def run_pieces(
             identity is refused.
         pieces: What is to be computed.
         resume: Whether the folder may hold finished pieces of the same run.
-        tell: Called while a piece is computed, with it and what it reports.
-        finished: Called after each piece, and whether it was found rather than computed.
+        engine: What computes them; this process if None.
+        watch: Is told how it goes on.
 
     Returns:
         The content of each piece by its name, as read back from its file, so that a run that was interrupted and one
@@ -55,18 +48,9 @@ def run_pieces(
     """
     folder = prepare_folder(out)
     _check_identity(folder, identity, resume=resume)
-    done: dict[str, Any] = {}
-    for piece in pieces:
-        file = folder / "pieces" / f"{piece.name}.json"
-        found = file.exists()
-        if not found:
-            content = piece.compute(
-                lambda steps, total, words, piece=piece: tell(piece, steps, total, words)  # type: ignore[misc]
-            )
-            write_json(file, content, indent=None)
-        done[piece.name] = _read(file)
-        finished(piece, found)
-    return done
+    store = Store(folder / "pieces")
+    run(engine or Local(), pieces, store, watch)
+    return {piece.name: store.read(piece.name) for piece in pieces}
 
 
 @contextmanager

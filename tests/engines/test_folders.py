@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
-from tether.paper.engines import FolderInUse, Piece, claim, run_pieces
+from tether.engines.engine import Silent
+from tether.engines.folders import FolderInUse, claim, run_pieces
+from tether.engines.pieces import Piece, Store
 
 IDENTITY = {"lams": [0.0, 2.0], "seeds": [0, 1], "command": "tether reproduce carbon"}
 
@@ -30,6 +32,16 @@ def pieces(log, fail=None):
     return [Piece(name, compute(name)) for name in ("one", "two", "three")]
 
 
+class Watched(Silent):
+    """Notes down which pieces were finished, and whether they were found."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def finished(self, piece, found):
+        self.log.append((piece.name, found))
+
+
 def test_a_killed_run_goes_on_and_finished_pieces_are_not_computed_again(tmp_path):
     log = []
     with pytest.raises(KeyboardInterrupt):
@@ -40,7 +52,7 @@ def test_a_killed_run_goes_on_and_finished_pieces_are_not_computed_again(tmp_pat
         IDENTITY | {"command": "typed otherwise"},
         pieces(log),
         resume=True,
-        finished=lambda piece, was_there: found.append((piece.name, was_there)),
+        watch=Watched(found),
     )
     assert log == ["one", "two", "two", "three"]
     assert found == [("one", True), ("two", False), ("three", False)]
@@ -79,7 +91,7 @@ def test_a_damaged_piece_is_named(tmp_path):
 
 def test_two_processes_do_not_share_a_folder_and_a_dead_one_leaves_it_free(tmp_path):
     hold = (
-        "from tether.paper.engines import claim\n"
+        "from tether.engines.folders import claim\n"
         f"with claim({str(tmp_path)!r}): print('held', flush=True); input()"
     )
     with subprocess.Popen([sys.executable, "-c", hold], stdin=-1, stdout=-1, text=True) as other:
@@ -95,20 +107,18 @@ def test_two_processes_do_not_share_a_folder_and_a_dead_one_leaves_it_free(tmp_p
 
 
 def test_a_full_disk_is_one_line_and_finished_pieces_stay(tmp_path, monkeypatch):
-    from tether.paper import engines
+    write = Store.write
 
-    write = engines.write_json
-
-    def full(path, content, indent=2):
-        if path.name == "two.json":
+    def full(store, name, data):
+        if name == "two":
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, content, indent)
+        write(store, name, data)
 
-    monkeypatch.setattr(engines, "write_json", full)
+    monkeypatch.setattr(Store, "write", full)
     with pytest.raises(OSError, match=r"no space left for .* --resume"), claim(tmp_path):
         run_pieces(tmp_path, IDENTITY, pieces([]), resume=False)
     assert [file.name for file in (tmp_path / "pieces").iterdir()] == ["one.json"]
-    monkeypatch.setattr(engines, "write_json", write)
+    monkeypatch.setattr(Store, "write", write)
     log = []
     with claim(tmp_path):
         run_pieces(tmp_path, IDENTITY, pieces(log), resume=True)
