@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -37,3 +38,37 @@ def test_ranges_that_are_none_are_refused_and_named():
         Model(**functions, state=(1.0, 0.0), action=(0.0, 1.0))
     with pytest.raises(ValueError, match="draws must be a finite range"):
         Model(**functions, state=(0.0, 1.0), action=(0.0, 1.0), draws=(0.0, np.inf))
+
+
+@pytest.mark.slow
+def test_an_action_of_one_entry_is_decided_as_a_number_is_and_a_model_needs_no_draws():
+    def model(entry, as_action, ends):
+        def after(x, z, a):
+            return 0.9 * x + z - entry(a)
+
+        return tether.Model(
+            step=lambda x, z, a, w: jnp.clip(after(x, z, a), 0.0, 10.0),
+            cost=lambda x, z, a, w: 1.0 + abs(after(x, z, a) - 5.0),
+            prior=lambda x, z: as_action(jnp.clip(0.9 * x + z - 5.0, 0.0, 4.0)),
+            state=(0.0, 10.0),
+            action=ends,
+            context=(0.0, 2.0),
+        )
+
+    number = model(lambda a: a, lambda a: a, (0.0, 4.0))
+    entry = model(lambda a: a[0], lambda a: a[None], ([0.0], [4.0]))
+    contract = tether.Contract(lam=0.5, b=0.5, horizon=3, cost_floor=1.0)
+    guards = [
+        tether.Guard(tether.compile(each, contract), each.policy, *each.action) for each in (number, entry)
+    ]
+    level = 5.0
+    for _ in range(3):
+        one, other = (guard.act([level, 1.5], wish) for guard, wish in zip(guards, (0.0, [0.0]), strict=True))
+        assert np.shape(one.action) == ()
+        assert np.shape(other.action) == (1,)
+        assert other.action[0] == pytest.approx(one.action, rel=1e-9)
+        assert 0.0 < one.action < one.prior_action
+        level = 0.9 * level + 1.5 - one.action
+        for guard in guards:
+            guard.observe(1.0 + abs(level - 5.0))
+    assert [guard.breach for guard in guards] == [None, None]

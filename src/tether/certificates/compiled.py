@@ -60,8 +60,9 @@ class Compiled(Structured):
     def choose(self, opened: Any, proposal: Action, prior: Action, box: Box, ops: Ops = NUMPY) -> Choice:
         """See `Structured.choose`."""
         if ops is NUMPY:
-            found: Choice = self._online("choose", opened, proposal, prior, *box[:2], norm=box.norm)
-            return found
+            given = (self._entry(each) for each in (proposal, prior))
+            found: Choice = self._online("choose", opened, *given, *box[:2], norm=box.norm)
+            return found if np.shape(found.action) == np.shape(prior) else _as_number(found)
         return super().choose(opened, proposal, prior, box, ops)
 
     def _share(
@@ -91,7 +92,8 @@ class Compiled(Structured):
     def backup_action(self, opened: Any, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """See `Structured.backup_action`."""
         if ops is NUMPY:
-            return self._online("backup_action", opened, prior, *box[:2], norm=box.norm)
+            found = self._online("backup_action", opened, self._entry(prior), *box[:2], norm=box.norm)
+            return found if np.shape(found) == np.shape(prior) else float(found[0])
         return super().backup_action(opened, prior, box, ops)
 
     def update(self, state: Any, taken: Any, outcome: Outcome, ops: Ops = NUMPY) -> Any:
@@ -110,13 +112,18 @@ class Compiled(Structured):
         """`close` itself in a compiled program; online the program of that name, with what it makes use of."""
         if ops is not NUMPY:
             return close(state, taken, outcome, ops)
-        kept = Outcome(outcome.cost, applied=outcome.applied, epsilon=outcome.epsilon)
+        kept = Outcome(outcome.cost, epsilon=outcome.epsilon)
         if outcome.applied is None:
             return self._online(method, state, taken, kept)
         if outcome.box is None:
             raise ValueError("Outcome.applied needs Outcome.box: the actions that there are")
-        box = outcome.box
+        box, kept = outcome.box, kept._replace(applied=self._entry(outcome.applied))
         return self._online(f"{method}_applied", state, taken, kept, *box[:2], norm=box.norm)
+
+    def _entry(self, action: Action) -> Action:
+        """An action as the model has it: one of a single entry is a number to a guard."""
+        structure: Any = self.system
+        return np.reshape(action, (1,)) if structure.model.shapes[2] == (1,) else action
 
     def update_applied(self, state: Any, taken: Any, outcome: Outcome, box: Box, ops: Ops) -> Any:
         """`update` where something else was applied, of the actions in the box."""
@@ -138,8 +145,9 @@ class Compiled(Structured):
     ) -> Weighed:
         """See `Structured.weigh`."""
         if ops is NUMPY:
+            given = (self._entry(each) for each in (prior, action))
             found: Weighed = self._online(
-                "weigh", opened, prior, action, *box[:2], norm=box.norm, backup=backup, part=part
+                "weigh", opened, *given, *box[:2], norm=box.norm, backup=backup, part=part
             )
             return found
         return super().weigh(opened, prior, action, box, ops, backup, part)
@@ -218,6 +226,11 @@ class Waiting(NamedTuple):
     state: Any
     observation: Any
     epsilon: float
+
+
+def _as_number(choice: Choice) -> Choice:
+    """A choice whose action is a single entry, as a number."""
+    return choice._replace(action=float(choice.action[0]))
 
 
 def _rebuilt(name: str, like: Any, entries: Any) -> Any:

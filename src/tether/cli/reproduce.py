@@ -138,7 +138,9 @@ def reproduce(options: Options) -> None:
         known, pieces = engine.plan(_plan, asked, folder)
         resumes = "the same command with --resume"
         with shell.watching(system.name, len(pieces), lines=True, resumes=resumes) as watch:
-            shown = _FirstFigure(watch, lambda: engine.aside(_first_figure, asked.system, folder, known["data"]))
+            shown = _FirstFigure(
+                watch, lambda: engine.aside(_first_figure, asked.system, folder, known["data"])
+            )
             done = folders.run_pieces(
                 folder, known, pieces, resume=options.resume, engine=engine, watch=shown
             )
