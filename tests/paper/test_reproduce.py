@@ -168,7 +168,7 @@ def test_real_data_of_both_systems_is_read(shared):
 
 def test_the_code_of_a_run_is_what_its_evaluation_imports_and_nothing_else(tmp_path, monkeypatch):
     found = imported_modules([EVALUATION, "tether.systems.carbon.env"])
-    for module in ("tether.core.guard", "tether.paper.report", "tether.paper.figures", "tether.cli.main"):
+    for module in ("tether.core.fleet", "tether.paper.report", "tether.paper.figures", "tether.cli.main"):
         assert module not in found
     for module in (
         "tether.paper.evaluation",

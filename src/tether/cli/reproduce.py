@@ -163,7 +163,7 @@ class _FirstFigure:
         """See `Watcher`."""
         self._watch.finished(piece, found)
         if piece.name == "guard":
-            shell.console.print(f"First figure: {self._draw()}", soft_wrap=True)
+            self._watch.show(f"First figure: {self._draw()}")
 
 
 def _first_figure(system: str, folder: Path, data: dict[str, Any]) -> Path:

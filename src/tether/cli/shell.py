@@ -252,6 +252,10 @@ class Watch:
         left = (time.monotonic() - self._first) / computed * (self._count - self._done)
         return f"   {self._workers} workers, about {left:.0f} s left"
 
+    def show(self, line: str) -> None:
+        """Leave a line above the bars."""
+        self._progress.console.print(line, soft_wrap=True)
+
     def say(self, what: str) -> None:
         """What is done after the last piece."""
         self._progress.update(self._piece, description=what, total=None)
