@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -87,12 +88,4 @@ def _seconds(what: str, name: str, seconds: float) -> Measurement:
 
 def _judged(found: Measurement, limit: float, below: bool) -> Measurement:
     met = found.value <= limit if below else found.value >= limit
-    return Measurement(
-        found.what,
-        found.value,
-        found.lowest,
-        found.highest,
-        found.unit,
-        f"{'<=' if below else '>='} {limit:,.0f}",
-        met,
-    )
+    return replace(found, target=f"{'<=' if below else '>='} {limit:,.0f}", met=met)
