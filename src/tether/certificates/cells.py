@@ -264,6 +264,17 @@ class Sides(NamedTuple):
     """Own minus prior's."""
 
 
+class Step(NamedTuple):
+    """What closing a round needs."""
+
+    sides: Sides
+    """What was known of the round before it was played."""
+    radius: Array
+    """[n] half the width of the prior's box."""
+    rounds: Array
+    """Rounds closed before it."""
+
+
 class Gaps(NamedTuple):
     """What is remembered of the round before: all that it takes to narrow the prior's state."""
 

@@ -15,15 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.certificates.account import Owed, StructuredState, Taken
 from tether.certificates.boundary import with_slope
-from tether.certificates.cells import rounded
+from tether.certificates.cells import Gaps, Step, rounded
 from tether.certificates.checked import check
 from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
-from tether.certificates.online import Programs
+from tether.certificates.online import Layout, Programs, layout_of, packed, unpacked
 from tether.certificates.structure import Round
 from tether.certificates.structured import Structured
-from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
 from tether.core.contract import Contract
 from tether.core.jax_ops import online_jax_ops
@@ -174,12 +174,36 @@ class Compiled(Structured):
 
     def restored_gaps(self, entries: Any) -> Any:
         """The gaps that were saved as plain numbers and lists, checked."""
-        return _rebuilt("gaps", self.start(NUMPY, 0.0).gaps, entries)
+        return self._restored("gaps", self._layouts[0], entries)
 
     def restored_step(self, entries: Any) -> Any:
         """What closing an open round needs, saved as plain numbers and lists, checked."""
-        gaps = self.start(NUMPY, 0.0).gaps
-        return _rebuilt("step", (gaps.sides, gaps.radius, gaps.rounds), entries)
+        return self._restored("step", self._layouts[1], entries)
+
+    def _restored(self, name: str, layout: Layout, entries: Any) -> Any:
+        """A vector that was saved, checked; infinite slopes are allowed."""
+        count = sum(layout.sizes)
+        found = np.asarray(entries, dtype=float)
+        if found.shape != (count,) or np.any(np.isnan(found)):
+            raise ValueError(f"{name} must be {count} numbers, got {entries!r}")
+        return found
+
+    @cached_property
+    def _layouts(self) -> tuple[Layout, Layout]:
+        """Of the gaps and of what closes a round: a guard carries each as one vector, which is quickly handed over."""
+        with jax.enable_x64(True):
+            gaps = jax.eval_shape(self.system.start, 0.0)
+        return layout_of(gaps), layout_of(Step(gaps.sides, gaps.radius, gaps.rounds))
+
+    def _unpacked(self, value: Any) -> Any:
+        """What a guard carries, as the structure knows it."""
+        if isinstance(value, Waiting):
+            return value._replace(state=self._unpacked(value.state))
+        if isinstance(value, StructuredState):
+            return value._replace(gaps=unpacked(value.gaps, self._layouts[0]))
+        if isinstance(value, Taken | Owed):
+            return value._replace(step=unpacked(value.step, self._layouts[1]))
+        return value
 
     @cached_property
     def _digest(self) -> str:
@@ -233,16 +257,13 @@ def _as_number(choice: Choice) -> Choice:
     return choice._replace(action=float(choice.action[0]))
 
 
-def _rebuilt(name: str, like: Any, entries: Any) -> Any:
-    """Nested lists in the structure of `like`, every number checked; infinite slopes are allowed."""
-    if isinstance(like, tuple):
-        saved.require_length(name, entries, len(like))
-        parts = [_rebuilt(name, *pair) for pair in zip(like, entries, strict=True)]
-        return like._make(parts) if hasattr(like, "_make") else tuple(parts)
-    found = np.asarray(entries, dtype=float)
-    if found.shape != np.shape(like) or np.any(np.isnan(found)):
-        raise ValueError(f"{name} must be numbers of shape {np.shape(like)}, got {entries!r}")
-    return found if found.ndim else float(found)
+def _packed(found: Any) -> Any:
+    """What a program gives, as a guard carries it."""
+    return jax.tree.map(lambda each: packed(each) if _carried(each) else each, found, is_leaf=_carried)
+
+
+def _carried(value: Any) -> bool:
+    return isinstance(value, Gaps | Step)
 
 
 def _copied(observation: Any) -> Any:
@@ -261,10 +282,10 @@ def _step(
     """A step of the protocol, traced."""
     ops = online_jax_ops()
     if method == "start":
-        return Structured.start(certificate, ops, *given)
+        return _packed(Structured.start(certificate, ops, *given))
     known = dict(options)
     given = tuple(
-        each if known_off is None else each._replace(epsilon=known_off)
+        certificate._unpacked(each if known_off is None else each._replace(epsilon=known_off))
         for each, known_off in zip(given, off, strict=True)
     )
     given = tuple(
@@ -276,7 +297,7 @@ def _step(
     if "norm" in known:
         *rest, low, high = given
         given = (*rest, Box(low, high, known.pop("norm")))
-    return getattr(certificate, method)(*given, ops=ops, **known)
+    return _packed(getattr(certificate, method)(*given, ops=ops, **known))
 
 
 def compile(  # noqa: A001

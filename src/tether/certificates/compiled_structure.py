@@ -57,6 +57,7 @@ from tether.certificates.cells import (
     Refined,
     Side,
     Sides,
+    Step,
     around,
     cut,
     difference,
@@ -264,7 +265,7 @@ class CompiledStructure(Structure):
         totals, ceiling, sides = apart_from_gradients(
             partial(self._bounds, plan), x, jnp.reshape(jnp.asarray(action, x.dtype), (-1,)), given
         )
-        step: Any = jax.lax.stop_gradient((sides, radius_of(refined.prior.state), refined.rounds))
+        step: Any = jax.lax.stop_gradient(Step(sides, radius_of(refined.prior.state), refined.rounds))
         return Bounds(totals, ceiling, step)
 
     def _bounds(self, plan: int, x: Array, a: Array, given: Any) -> tuple[tuple[Array, ...], Array, Sides]:

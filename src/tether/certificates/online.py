@@ -58,8 +58,19 @@ def put_back(vector: Any, layout: Layout) -> Any:
     return jax.tree.unflatten(layout.tree, leaves)
 
 
-def _traced(vector: Any, layout: Layout) -> Any:
-    """The same for a vector that is being traced."""
+def packed(values: Any) -> Any:
+    """One vector of a nest of numbers that are being traced."""
+    return jnp.concatenate([jnp.reshape(each, (-1,)).astype(np.float64) for each in jax.tree.leaves(values)])
+
+
+def layout_of(values: Any) -> Layout:
+    """How a nest of arrays, or of their shapes, is laid out."""
+    leaves, tree = jax.tree.flatten(values)
+    return Layout(tree, tuple(each.shape for each in leaves), tuple(each.dtype == bool for each in leaves))
+
+
+def unpacked(vector: Any, layout: Layout) -> Any:
+    """`put_back` for a vector that is being traced."""
     leaves, at = [], 0
     for shape, flag, size in zip(layout.shapes, layout.flags, layout.sizes, strict=True):
         part = jnp.reshape(vector[at : at + size], shape)
@@ -96,11 +107,8 @@ def _program(function: Callable[..., Any], layout: Layout) -> tuple[Callable[[An
     layouts: list[Layout] = []
 
     def flat(vector: Any) -> Any:
-        leaves, tree = jax.tree.flatten(function(*_traced(vector, layout)))
-        arrays = [jnp.asarray(leaf) for leaf in leaves]
-        layouts[:] = [
-            Layout(tree, tuple(each.shape for each in arrays), tuple(each.dtype == bool for each in arrays))
-        ]
-        return jnp.concatenate([jnp.reshape(each, (-1,)).astype(np.float64) for each in arrays])
+        found = jax.tree.map(jnp.asarray, function(*unpacked(vector, layout)))
+        layouts[:] = [layout_of(found)]
+        return packed(found)
 
     return jax.jit(flat), layouts
