@@ -24,6 +24,7 @@ from tether.certificates.model import Model
 from tether.certificates.online import Layout, Programs, layout_of, packed, unpacked
 from tether.certificates.structure import Round
 from tether.certificates.structured import Structured
+from tether.core import saved
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed
 from tether.core.contract import Contract
 from tether.core.jax_ops import online_jax_ops
@@ -180,17 +181,18 @@ class Compiled(Structured):
         """What closing an open round needs, saved as plain numbers and lists, checked."""
         return self._restored("step", self._layouts[1], entries)
 
-    def _restored(self, name: str, layout: Layout, entries: Any) -> Any:
-        """A vector that was saved, checked; infinite slopes are allowed."""
-        count = sum(layout.sizes)
-        found = np.asarray(entries, dtype=float)
-        if found.shape != (count,) or np.any(np.isnan(found)):
-            raise ValueError(f"{name} must be {count} numbers, got {entries!r}")
+    def _restored(self, name: str, layout: Layout, entries: Any) -> tuple[Any, ...]:
+        """Vectors that were saved, checked; infinite slopes are allowed."""
+        saved.require_length(name, entries, len(layout.lengths))
+        found = tuple(np.asarray(each, dtype=float) for each in entries)
+        for each, length in zip(found, layout.lengths, strict=True):
+            if each.shape != (length,) or np.any(np.isnan(each)):
+                raise ValueError(f"{name} must be vectors of {layout.lengths} numbers, got {entries!r}")
         return found
 
     @cached_property
     def _layouts(self) -> tuple[Layout, Layout]:
-        """Of the gaps and of what closes a round: a guard carries each as one vector, which is quickly handed over."""
+        """Of the gaps and of what closes a round: a guard carries each as a few vectors."""
         with jax.enable_x64(True):
             gaps = jax.eval_shape(self.system.start, 0.0)
         return layout_of(gaps), layout_of(Step(gaps.sides, gaps.radius, gaps.rounds))

@@ -101,14 +101,14 @@ class Model:
                     f"band must be (low, high), [H{', n' if shape else ''}] each, got {self.band!r}"
                 )
 
-    @property
+    @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of state, context, action and draw."""
         return tuple(
             _ends(name, getattr(self, name))[0].shape for name in ("state", "context", "action", "draws")
         )
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, int, int, int]:
         """How many numbers state, context, action and draw are."""
         n, nz, m, p = (math.prod(shape) for shape in self.shapes)

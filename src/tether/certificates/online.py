@@ -1,22 +1,28 @@
-"""Compiled programs for the online guard: one vector of numbers in, one out.
+"""Compiled programs for the online guard: a few vectors of numbers in, a few out.
 
 A guard is asked for single rounds, where handing over dozens of small arrays costs more than computing with them. So
-what a program is given is laid out as one vector of float64, and so is what it gives.
+what a program is given is laid out as vectors of float64, and so is what it gives. They are short (`SHORT`), because
+XLA runs a program whose arrays are all short in the thread that called it, one operation after the other; handing
+operations of a microsecond to other threads takes longer than all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+SHORT = 64
+"""Numbers in a vector, at most, unless a single array has more."""
+
 
 class Layout(NamedTuple):
-    """How a nest of tuples of numbers, flags and arrays is laid out in a vector."""
+    """How a nest of tuples of numbers, flags and arrays is laid out in vectors."""
 
     tree: Any
     """Its nesting, as JAX has it."""
@@ -30,37 +36,23 @@ class Layout(NamedTuple):
         """How many numbers each array has."""
         return [math.prod(shape) for shape in self.shapes]
 
+    @property
+    def parts(self) -> list[int]:
+        """How many arrays are in each vector."""
+        counts, filled = [0], 0
+        for size in self.sizes:
+            if counts[-1] and filled + size > SHORT:
+                counts.append(0)
+                filled = 0
+            counts[-1] += 1
+            filled += size
+        return counts
 
-def laid_out(values: Any) -> tuple[Any, Layout]:
-    """(the vector, its layout) of NumPy values."""
-    leaves, tree = jax.tree.flatten(values)
-    arrays = [np.asarray(leaf) for leaf in leaves]
-    layout = Layout(
-        tree, tuple(each.shape for each in arrays), tuple(each.dtype == np.bool_ for each in arrays)
-    )
-    parts = [each.reshape(-1) for each in arrays]
-    return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0), layout
-
-
-def put_back(vector: Any, layout: Layout) -> Any:
-    """NumPy values from their vector; what has no shape becomes a plain number or flag."""
-    leaves: list[Any] = []
-    at = 0
-    numbers = vector.tolist()
-    for shape, flag, size in zip(layout.shapes, layout.flags, layout.sizes, strict=True):
-        if not shape:
-            leaves.append(numbers[at] != 0.0 if flag else numbers[at])
-            at += 1
-            continue
-        part = vector[at : at + size].reshape(shape)
-        leaves.append(part != 0.0 if flag else part)
-        at += size
-    return jax.tree.unflatten(layout.tree, leaves)
-
-
-def packed(values: Any) -> Any:
-    """One vector of a nest of numbers that are being traced."""
-    return jnp.concatenate([jnp.reshape(each, (-1,)).astype(np.float64) for each in jax.tree.leaves(values)])
+    @property
+    def lengths(self) -> list[int]:
+        """How many numbers each vector has."""
+        ends = np.cumsum([0, *self.parts]).tolist()
+        return [sum(self.sizes[start:end]) for start, end in pairwise(ends)]
 
 
 def layout_of(values: Any) -> Layout:
@@ -69,13 +61,24 @@ def layout_of(values: Any) -> Layout:
     return Layout(tree, tuple(each.shape for each in leaves), tuple(each.dtype == bool for each in leaves))
 
 
-def unpacked(vector: Any, layout: Layout) -> Any:
-    """`put_back` for a vector that is being traced."""
-    leaves, at = [], 0
-    for shape, flag, size in zip(layout.shapes, layout.flags, layout.sizes, strict=True):
-        part = jnp.reshape(vector[at : at + size], shape)
-        leaves.append(part != 0.0 if flag else part)
-        at += size
+def packed(values: Any) -> tuple[Any, ...]:
+    """The vectors of a nest of arrays that are being traced."""
+    flat = [jnp.reshape(each, (-1,)).astype(np.float64) for each in jax.tree.leaves(values)]
+    ends = np.cumsum([0, *layout_of(values).parts]).tolist()
+    return tuple(jnp.concatenate(flat[start:end]) for start, end in pairwise(ends))
+
+
+def unpacked(vectors: Sequence[Any], layout: Layout) -> Any:
+    """The nest of arrays from its vectors, traced."""
+    leaves: list[Any] = []
+    shapes = iter(zip(layout.shapes, layout.flags, layout.sizes, strict=True))
+    for vector, count in zip(vectors, layout.parts, strict=True):
+        at = 0
+        for _ in range(count):
+            shape, flag, size = next(shapes)
+            part = jnp.reshape(vector[at : at + size], shape)
+            leaves.append(part != 0.0 if flag else part)
+            at += size
     return jax.tree.unflatten(layout.tree, leaves)
 
 
@@ -83,7 +86,7 @@ class Programs:
     """The programs of one certificate, compiled when they are first needed."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[Callable[[Any], Any], list[Layout]]] = {}
+        self._known: dict[Hashable, _Program] = {}
 
     def run(self, function: Callable[..., Any], key: Hashable, given: tuple[Any, ...]) -> Any:
         """What a function of JAX arrays gives for NumPy values, in float64.
@@ -93,22 +96,72 @@ class Programs:
             key: What tells it from other functions of the same certificate.
             given: Its arguments.
         """
-        vector, layout = laid_out(given)
+        leaves, tree = jax.tree.flatten(given)
+        shapes = tuple([getattr(each, "shape", ()) for each in leaves])
+        asked = key, tree, shapes
+        program = self._known.get(asked)
+        if program is None:
+            flags = tuple(np.asarray(each).dtype == np.bool_ for each in leaves)
+            program = self._known[asked] = _Program(function, Layout(tree, shapes, flags))
+        return program(leaves)
+
+
+class _Program:
+    """A function from NumPy values to NumPy values.
+
+    Args:
+        function: Traceable by JAX.
+        layout: Of its arguments.
+    """
+
+    def __init__(self, function: Callable[..., Any], layout: Layout) -> None:
+        ends = np.cumsum([0, *layout.sizes]).tolist()
+        self._places = [slice(*pair) for pair in pairwise(ends)]
+        ends = np.cumsum([0, *layout.lengths]).tolist()
+        self._vectors = [slice(*pair) for pair in pairwise(ends)]
+        self._count = ends[-1]
+        self._found: list[_PutBack] = []
+
+        def flat(*vectors: Any) -> Any:
+            found = jax.tree.map(jnp.asarray, function(*unpacked(vectors, layout)))
+            self._found = [_PutBack(layout_of(found))]
+            return packed(found)
+
+        self._compiled = jax.jit(flat)
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        """Run it."""
+        numbers = np.empty(self._count)
+        for place, leaf in zip(self._places, leaves, strict=True):
+            numbers[place] = leaf.reshape(-1) if isinstance(leaf, np.ndarray) else leaf
         with jax.enable_x64(True):
-            if (key, layout) not in self._known:
-                self._known[key, layout] = _program(function, layout)
-            compiled, layouts = self._known[key, layout]
-            found = np.asarray(compiled(vector))
-        return put_back(found, layouts[0])
+            found = self._compiled(*[numbers[each] for each in self._vectors])
+            return self._found[0]([np.asarray(each) for each in found])
 
 
-def _program(function: Callable[..., Any], layout: Layout) -> tuple[Callable[[Any], Any], list[Layout]]:
-    """(the program, the layout of what it gives, once it was traced)."""
-    layouts: list[Layout] = []
+class _PutBack:
+    """NumPy values from their vectors; what has no shape becomes a plain number or flag.
 
-    def flat(vector: Any) -> Any:
-        found = jax.tree.map(jnp.asarray, function(*unpacked(vector, layout)))
-        layouts[:] = [layout_of(found)]
-        return packed(found)
+    Args:
+        layout: Of the values.
+    """
 
-    return jax.jit(flat), layouts
+    def __init__(self, layout: Layout) -> None:
+        self._tree = layout.tree
+        ends = np.cumsum([0, *layout.parts]).tolist()
+        leaves = list(zip(layout.shapes, layout.flags, layout.sizes, strict=True))
+        self._vectors = [leaves[start:end] for start, end in pairwise(ends)]
+
+    def __call__(self, vectors: Sequence[Any]) -> Any:
+        """The values."""
+        leaves: list[Any] = []
+        for vector, parts in zip(vectors, self._vectors, strict=True):
+            numbers, at = vector.tolist(), 0
+            for shape, flag, size in parts:
+                if not shape:
+                    leaves.append(numbers[at] != 0.0 if flag else numbers[at])
+                else:
+                    part = vector[at : at + size].reshape(shape)
+                    leaves.append(part != 0.0 if flag else part)
+                at += size
+        return jax.tree.unflatten(self._tree, leaves)
