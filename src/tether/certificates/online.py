@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tether.core.compiler import compiler_options
+
 SHORT = 64
 """Numbers in a vector, at most, unless a single array has more."""
 
@@ -127,7 +129,7 @@ class _Program:
             self._found = [_PutBack(layout_of(found))]
             return packed(found)
 
-        self._compiled = jax.jit(flat)
+        self._compiled = jax.jit(flat, compiler_options=compiler_options())
 
     def __call__(self, leaves: list[Any]) -> Any:
         """Run it."""

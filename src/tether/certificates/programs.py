@@ -36,6 +36,7 @@ from tether.certificates.intervals import (
     total,
 )
 from tether.certificates.primitives import BENT, MIXING, outputs
+from tether.core.compiler import computed_once
 
 NESTED = frozenset(
     ["jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call"]
@@ -170,7 +171,7 @@ def _once(equation: Any, values: list[Enclosed]) -> bool:
 
 
 def _tight(value: Enclosed, radius: Sequence[Array]) -> Enclosed:
-    """The value with the range that its slopes allow around the middle, where that is smaller."""
+    """The value with the range that its slopes allow around the middle, where that is smaller; computed once."""
     if not value.slopes or value.middle is None or value.once or value.range.low.dtype.kind != "f":
         return value
     spread: Any = 0.0
@@ -183,7 +184,7 @@ def _tight(value: Enclosed, radius: Sequence[Array]) -> Enclosed:
         terms += len(half)
     spread = spread * (1.0 + terms * float(np.finfo(spread.dtype).eps))
     mean = outward(value.middle.low - spread, value.middle.high + spread)
-    return value._replace(range=meet(value.range, mean))
+    return computed_once(value._replace(range=meet(value.range, mean)))
 
 
 def _scan(options: Any, values: list[Enclosed], radius: Radius) -> list[Enclosed]:

@@ -15,6 +15,7 @@ from tether.core.run import Run
 from tether.data.episodes import Episodes
 from tether.learn.learner import Batch, Check, Learner, State, Task, episodes_of, judge, series_of
 from tether.learn.shares import Share, Shares
+from tether.simulate.jitted import jitted
 from tether.simulate.rollout import rollout
 from tether.systems.base import Env
 
@@ -87,7 +88,7 @@ class _Compiled(eqx.Module):
     check: Check | None
     """The validation episodes, if the method bounds the expected cost."""
 
-    @eqx.filter_jit
+    @jitted
     def one_pass(
         self, state: State, certificates: Any, judged: Any, seeds: Any, done: Any
     ) -> tuple[State, History]:

@@ -24,6 +24,7 @@ from tether.learn.learner import Batch, Check, Learner, State, Task, episodes_of
 from tether.learn.model import Model, model_of
 from tether.learn.policy import NetworkPolicy
 from tether.learn.shares import Share, Shares
+from tether.simulate.jitted import jitted
 from tether.simulate.rollout import play
 from tether.systems.base import Env
 
@@ -166,7 +167,7 @@ class _Compiled(eqx.Module):
     played: jax.Array
     """[seeds, K] which episode is played when."""
 
-    @eqx.filter_jit
+    @jitted
     def play(self, policies: Any, certificates: Any, drawn: dict[str, Any], chosen: Any) -> Any:
         """Play the episodes `chosen` [seeds, N] in the true system, in the precision of the arguments."""
         method = self.learner.method
@@ -181,7 +182,7 @@ class _Compiled(eqx.Module):
         over_seeds = jax.vmap(one, in_axes=(0, None, 0))
         return jax.vmap(over_seeds, in_axes=(0, 0, None))(policies, certificates, chosen)
 
-    @eqx.filter_jit
+    @jitted
     def improve(
         self, state: State, news: Any, certificates: Any, seeds: Any, played: Any, done: Any
     ) -> State:

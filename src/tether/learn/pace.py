@@ -22,6 +22,7 @@ from tether.data.episodes import Episodes
 from tether.learn.paced import UNPACED, PacedPolicy
 from tether.learn.policy import NetworkPolicy
 from tether.learn.search import maximise
+from tether.simulate.jitted import jitted
 from tether.simulate.rollout import Policy, play, rollout
 from tether.simulate.trees import as_tree, register
 from tether.systems.base import Env
@@ -133,7 +134,7 @@ def _scorer(
     return score
 
 
-@eqx.filter_jit
+@jitted
 def _rewards(
     env: Env, paced: PacedPolicy, weights: Any, drawn: Any, certificate: Certificate, seed: Any
 ) -> Any:

@@ -17,6 +17,7 @@ from tether.core.ops import jax_ops
 from tether.core.projection import length
 from tether.core.run import Run
 from tether.data.episodes import Episodes
+from tether.simulate.jitted import jitted
 from tether.simulate.lanes import in_parts
 from tether.simulate.late import Late, close, state_of, waiting
 from tether.simulate.trees import as_tree
@@ -157,7 +158,7 @@ def _late(certificate: Any, delay: int, missing: float) -> Late | None:
     return Late(delay, jnp.asarray(missing))
 
 
-@eqx.filter_jit
+@jitted
 def play(
     env: Env,
     policy: Policy,
