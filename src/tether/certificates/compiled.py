@@ -36,6 +36,8 @@ from tether.core.program_cache import keep_programs
 class Compiled(Structured):
     """A certificate compiled from a model; `compile` makes it."""
 
+    long: ClassVar[bool] = True
+    """Whether a program that plays through it is long, see `tether.core.compiler`."""
     lanes: ClassVar[int] = 512
     """Episodes that a rollout plays at once in a core."""
 

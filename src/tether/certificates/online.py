@@ -129,7 +129,7 @@ class _Program:
             self._found = [_PutBack(layout_of(found))]
             return packed(found)
 
-        self._compiled = jax.jit(flat, compiler_options=compiler_options())
+        self._compiled = jax.jit(flat, compiler_options=compiler_options(long=True))
 
     def __call__(self, leaves: list[Any]) -> Any:
         """Run it."""

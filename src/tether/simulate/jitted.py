@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial, update_wrapper
-from typing import Any
+from functools import partial, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
 
 from tether.core.compiler import compiler_options
 
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
-class jitted:  # noqa: N801
+
+class jitted(Generic[Given, Found]):  # noqa: N801
     """Compile a function or a method; within another compiled program it becomes a part of that.
+
+    An argument whose attribute `long` is true makes for a long program, see `tether.core.compiler`.
 
     Args:
         function: Of arrays and of anything else, as `equinox.filter_jit` takes it.
@@ -24,24 +29,24 @@ class jitted:  # noqa: N801
         2.0
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[Given, Found]) -> None:
         self._function = function
+        self._compiled: dict[str, Callable[Given, Found]] = {}
         update_wrapper(self, function)
 
-    @cached_property
-    def _inner(self) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = eqx.filter_jit(self._function)
-        return compiled
+    def _program(self, kind: str) -> Callable[Given, Found]:
+        if kind not in self._compiled:
+            jit: Any = eqx.filter_jit  # whose types do not know of compiler_options
+            options = {} if kind == "part" else {"compiler_options": compiler_options(kind == "long")}
+            self._compiled[kind] = jit(self._function, **options)
+        return self._compiled[kind]
 
-    @cached_property
-    def _outer(self) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = eqx.filter_jit(self._function, compiler_options=compiler_options())
-        return compiled
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *given: Given.args, **named: Given.kwargs) -> Found:
         """Run it."""
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((given, named)))
-        return (self._inner if traced else self._outer)(*given, **named)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((given, named))):
+            return self._program("part")(*given, **named)
+        long = any(getattr(each, "long", False) for each in (*given, *named.values()))
+        return self._program("long" if long else "short")(*given, **named)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: Any, owner: Any = None) -> Callable[..., Found]:
         return self if instance is None else partial(self, instance)
