@@ -73,6 +73,7 @@ from tether.certificates.cells import (
 )
 from tether.certificates.flat import Flat
 from tether.certificates.intervals import Array, Interval, add, hull, meet, radius_of, subtract, unrounded
+from tether.certificates.lockstep import loop
 from tether.certificates.model import Model
 from tether.certificates.precision import Precision as Precision
 from tether.certificates.programs import LOWER, UPPER, Program, enclose, places_of
@@ -370,18 +371,20 @@ class CompiledStructure(Structure):
         def body(boxes: Boxes, place: Array) -> tuple[Boxes, Array]:
             return turn(boxes, self.flat.contexts(rounds + place, dtype), lam, floor)
 
-        boxes, later = Boxes(first.own, first.gap, first.prior), []
+        boxes = Boxes(first.own, first.gap, first.prior)
+        left = jnp.maximum(self.horizon - 1.0 - rounds, 0.0)
+        if not tailed:
+            return loop(left, count, body, boxes), jnp.zeros_like(first.excess)
+        later = []
         if count:
             boxes, excesses = jax.lax.scan(body, boxes, jnp.arange(1, count + 1, dtype=dtype))
             later = [excesses[i] for i in range(count)]
-        left = jnp.maximum(self.horizon - 1.0 - rounds - count, 0.0)
+        left = jnp.maximum(left - count, 0.0)
         if contraction is not None:
             tail, rest = self._tail(contraction, boxes, count, lam, floor)
             later = [*later, *tail]
-        elif tailed:
-            rest = left * self._steady(turn, boxes, lam, floor)
         else:
-            return later, jnp.zeros_like(first.excess)
+            rest = left * self._steady(turn, boxes, lam, floor)
         return later, jnp.where(left > 0.0, rest, 0.0)
 
     def _tail(
