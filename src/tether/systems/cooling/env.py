@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tether.certificates.model import Model
 from tether.core import validate
 from tether.core.monitor import EntryRange, Range, Ranges
 from tether.core.ops import namespace
@@ -215,6 +216,20 @@ class Cooling(Env):
             "price": (0.0, 0.0),
             "effectiveness": (self.effectiveness_min * room, room),
         }
+
+    def model(self) -> Model:
+        """With all temperatures that can be reached from there: the weather's and what the loads and units add to them.
+
+        In them gaps are seen to shrink, by the share that leaks.
+        """
+        ranges, room = self.search_ranges(), np.ones(2)
+        coldest = ranges["outside"][0] - self.heating * self.action_max / self.leak
+        hottest = ranges["outside"][1] + self.heating * np.max(ranges["heat_load"][1]) / self.leak
+        low, high = ranges["temperature"]
+        return replace(
+            Model.from_env(self),
+            state=(np.minimum(low, coldest * room), np.maximum(high, hottest * room)),
+        )
 
     def initial(self) -> CoolingState:
         """Both rooms at the setpoint."""

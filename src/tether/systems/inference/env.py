@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from tether.certificates.model import Model
 from tether.core import validate
 from tether.core.monitor import EntryRange, Range, Ranges
 from tether.core.ops import namespace
@@ -219,6 +220,10 @@ class Inference(Env):
     def search_ranges(self) -> Mapping[str, tuple[Any, Any]]:
         """Every charge, and renewables up to one and a half times what meets the largest demand."""
         return {"charge": (0.0, self.capacity), "renewables": (0.0, 1.5 * self.demand_max)}
+
+    def model(self) -> Model:
+        """With the backup `idle`, which runs nothing and never has to buy."""
+        return Model.from_env(self, {"idle": lambda x, _z: 0.0 * x[0]})
 
     def initial(self) -> InferenceState:
         """The battery as it is given."""
