@@ -56,7 +56,7 @@ class Compiled(Structured):
         """See `Structured.open`; what no draw explains is a breach."""
         if ops is NUMPY:  # computed with what is asked of it, in one program
             return Waiting(state, _copied(observation), epsilon)
-        opened = super().open(state, observation, ops, epsilon)
+        opened = super().open(self._unpacked(state), observation, ops, epsilon)
         contradicted = ops.logical_not(opened.gaps.possible)  # type: ignore[attr-defined]
         return opened._replace(breached=ops.logical_or(opened.breached, contradicted))
 
@@ -200,12 +200,12 @@ class Compiled(Structured):
         return layout_of(gaps), layout_of(Step(gaps.sides, gaps.radius, gaps.rounds))
 
     def _unpacked(self, value: Any) -> Any:
-        """What a guard carries, as the structure knows it."""
+        """What a guard carries, as the structure knows it; what is known so already, unchanged."""
         if isinstance(value, Waiting):
             return value._replace(state=self._unpacked(value.state))
-        if isinstance(value, StructuredState):
+        if isinstance(value, StructuredState) and not _carried(value.gaps):
             return value._replace(gaps=unpacked(value.gaps, self._layouts[0]))
-        if isinstance(value, Taken | Owed):
+        if isinstance(value, Taken | Owed) and not _carried(value.step):
             return value._replace(step=unpacked(value.step, self._layouts[1]))
         return value
 

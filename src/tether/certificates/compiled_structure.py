@@ -402,15 +402,26 @@ class CompiledStructure(Structure):
         return rounds, jnp.where(beyond > 0.0, beyond * most, 0.0)
 
     def _steady(self, turn: Any, boxes: Boxes, lam: Number, floor: Number) -> Array:
-        """The largest excess of any later round, at least 0; infinite if the own states do not stay in a box."""
+        """The largest excess of any later round, at least 0; infinite if the own states do not stay in a box.
+
+        A box is tried that is a little wider than that of the own states, and the whole range.
+        """
         dtype = boxes.own.low.dtype
         everywhere = self._widened(dtype)
         slack = EDGE * (everywhere.high - everywhere.low)
-        last = Interval(boxes.own.low - slack, boxes.own.high + slack)
-        after, excess = turn(
-            Boxes(last, subtract(last, everywhere), everywhere), self.flat.box("context", dtype), lam, floor
-        )
-        return jnp.where(inside(after.own, last), jnp.maximum(excess, 0.0), jnp.inf)
+        near = Interval(boxes.own.low - slack, boxes.own.high + slack)
+
+        def within_box(low: Array, high: Array) -> Array:
+            box = Interval(low, high)
+            after, excess = turn(
+                Boxes(box, subtract(box, everywhere), everywhere), self.flat.box("context", dtype), lam, floor
+            )
+            return jnp.where(inside(after.own, box), jnp.maximum(excess, 0.0), jnp.inf)
+
+        tried = [jnp.stack(ends) for ends in zip(near, everywhere, strict=True)]
+        found = jax.vmap(within_box)(*tried)
+        held = inside(boxes.own, everywhere)
+        return jnp.minimum(found[0], jnp.where(held, found[1], jnp.inf))
 
     def _prior_round(
         self, boxes: Boxes, context: Interval, lam: Number, floor: Number

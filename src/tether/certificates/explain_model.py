@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,6 @@ def reached(model: Any, opened: Any, action: Any) -> dict[str, Any]:
     from tether.certificates.intervals import Interval
 
     n, nz, _, p = model.sizes
-    x, z = (np.asarray(each) for each in opened.seen)
     low, high = (np.asarray(end) for end in opened.gaps.prior.state[:2])
     draws = model.box("draws")
 
@@ -65,7 +65,7 @@ def reached(model: Any, opened: Any, action: Any) -> dict[str, Any]:
         shapes = model.shapes
         return [jnp.reshape(each, shape) for each, shape in zip(of, shapes, strict=True)]
 
-    def moved(u: Any) -> Any:
+    def moved(x: Any, z: Any, u: Any) -> Any:
         a = jnp.asarray(action, u.dtype)
         own, w, other = x, u[:p], u[p:]
         mine = model.step(*functions((own, z, a, w)))
@@ -78,9 +78,9 @@ def reached(model: Any, opened: Any, action: Any) -> dict[str, Any]:
         s, t, _, w = functions((u[:n], u[n : n + nz], jnp.zeros(model.sizes[2]), u[n + nz :]))
         return jnp.reshape(model.cost(s, t, jnp.reshape(model.prior(s, t), model.shapes[2]), w), (1,))
 
-    def look() -> Any:
+    def look(x: Any, z: Any) -> Any:
         over = Interval(jnp.concatenate([draws[0], low]), jnp.concatenate([draws[1], high]))
-        after, _ = looked_at(moved, over)
+        after, _ = looked_at(partial(moved, x, z), over)
         own, gap, prior = (Interval(after.low[i : i + n], after.high[i : i + n]) for i in (0, n, 2 * n))
         both = jnp.minimum(own.low, prior.low), jnp.maximum(own.high, prior.high)
         context = model.box("context")
@@ -89,7 +89,7 @@ def reached(model: Any, opened: Any, action: Any) -> dict[str, Any]:
         return own, gap, steep[:n, 0]
 
     with jax.enable_x64(True):
-        own, gap, steep = (jax.tree.map(np.asarray, each) for each in jax.jit(look)())
+        own, gap, steep = (jax.tree.map(np.asarray, each) for each in jax.jit(look)(*opened.seen))
     return {
         "own next state, from": own.low.tolist(),
         "own next state, to": own.high.tolist(),
