@@ -101,7 +101,7 @@ class CompiledStructure(Structure):
 
     kind: ClassVar[str] = "compiled"
     scalar: ClassVar[bool] = False
-    turns: ClassVar[int] = 6
+    turns: ClassVar[int] = 8
 
     model: Model
     horizon: int
