@@ -72,6 +72,14 @@ SEVERAL = {
         ]
     ),
     "scan": lambda u: jax.lax.scan(lambda c, v: (0.5 * c + v, c * v), u[0], u)[1],
+    "norms": lambda u: jnp.concatenate(
+        [
+            jnp.linalg.norm(jnp.asarray(MATRIX, u.dtype) @ u - 1.0)[None],
+            jnp.sqrt((u[:1] - 0.5) ** 2 + u[1:] ** 2 + 0.25),
+            jnp.sqrt(jnp.square(u[:1]) + u[1:] ** 2),
+            jnp.linalg.norm(jnp.stack([u, u * u]), axis=0),
+        ]
+    ),
 }
 QUICKLY = {"xla_backend_optimization_level": 0}
 """Compiling takes all of the time."""
@@ -175,6 +183,28 @@ def test_the_mean_value_form_sees_that_a_number_cancels_itself():
         best, _ = enclose(program, Interval(jnp.asarray([1.0]), jnp.asarray([2.0])))
     assert 0.1 - 1e-9 <= float(best.high[0]) <= 0.21
     assert float(best.low[0]) >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("function", "most"),
+    [
+        (lambda u: jnp.linalg.norm(u)[None], 1.0),
+        (lambda u: jnp.sqrt(1.0 + u[:1] ** 2 + u[1:] ** 2), 1.0),
+        (lambda u: jnp.sqrt(u[:1] ** 2 + jnp.square(3.0 * u[1:])), 3.0),
+        (lambda u: jnp.sqrt(jnp.abs(u[:1]) + u[1:] ** 2), np.inf),  # no norm
+        (lambda u: jnp.sqrt(1.0 - u[:1] ** 2 + u[1:] ** 2), np.inf),
+        (lambda u: jnp.sqrt(u[:1] * u[1:]), np.inf),
+    ],
+)
+def test_a_distance_has_slopes_where_a_root_has_none(function, most):
+    with jax.enable_x64(True):
+        program = Program(function, 2, np.float64)
+        (found,) = program.enclosed(Interval(jnp.full(2, -1.0), jnp.full(2, 1.0)), True)
+        ends = dense(found, program.sizes)
+        assert np.max(np.abs(ends.high)) == pytest.approx(most)
+        away = program.enclosed(Interval(jnp.asarray([3.0, 4.0]), jnp.asarray([3.0, 4.0])), True)[0]
+        if most == 1.0:
+            assert np.ravel(dense(away, program.sizes).high) == pytest.approx([0.6, 0.8], abs=0.02)
 
 
 @pytest.mark.parametrize("function", [lambda u: u[:1] / u[1:]])

@@ -35,6 +35,7 @@ from tether.certificates.intervals import (
     times,
     total,
 )
+from tether.certificates.norms import as_norm
 from tether.certificates.primitives import BENT, MIXING, outputs
 from tether.core.compiler import computed_once
 
@@ -111,6 +112,7 @@ def _evaluate(
     known: dict[Any, Enclosed] = dict(zip(jaxpr.constvars, constants, strict=True))
     known |= dict(zip(jaxpr.invars, inputs, strict=True))
     needed = _needed(jaxpr)
+    made = {each: equation for equation in jaxpr.eqns for each in equation.outvars}
 
     def read(atom: Any) -> Enclosed:
         if isinstance(atom, jax_core.Literal):
@@ -121,6 +123,8 @@ def _evaluate(
     for equation, wanted in zip(jaxpr.eqns, needed, strict=True):
         if wanted:
             found = _apply(equation, [read(each) for each in equation.invars], radius)
+            if equation.primitive.name == "sqrt" and found[0].slopes:
+                found = [as_norm(equation, found[0], made, read)]
             known |= dict(zip(equation.outvars, found, strict=True))
     return [read(each) for each in jaxpr.outvars]
 
