@@ -75,10 +75,12 @@ class Compiled(Structured):
         structure: Any = self.system
         box = [structure.model.box(name) for name in ("state", "action")]
 
+        unit = self._unit_round_off(opened.epsilon)
+
         def excess(point: tuple[Any, Any], given: Any) -> Any:
             traced, now = given
             seen = point[0], now.seen[1]
-            return self._least(traced, opened.epsilon, now._replace(seen=seen), point[1], plans, ops)
+            return self._least(traced, unit, now._replace(seen=seen), point[1], plans, ops)
 
         ways = opened.seen[0], start, wish
         share: Number = with_slope(found, excess, ways, opened.slack, (opened, now), box)

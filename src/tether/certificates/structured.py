@@ -226,22 +226,22 @@ class Structured(Ways, Account, Explaining):
         self, opened: Opened, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
     ) -> Number:
         """How far towards the proposal (**) holds."""
+        unit = self._unit_round_off(opened.epsilon)  # a plain number
 
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
             traced, now, start, wish = inputs
-            return self._least(traced, opened.epsilon, now, on_the_way(start, wish, share, ops), plans, ops)
+            return self._least(traced, unit, now, on_the_way(start, wish, share, ops), plans, ops)
 
         inputs = (opened, now, start, wish)
         return largest_share(excess, inputs, self._farthest(start, wish, ops), ops, self.system.turns)
 
     def _least(
-        self, opened: Opened, epsilon: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops
+        self, opened: Opened, unit: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops
     ) -> Number:
-        """The excess over (**) of an action with the best of the backups, in a search; `epsilon` is a plain number."""
-        here = opened._replace(epsilon=epsilon)
+        """The excess over (**) of an action with the best of the backups, in a search; `unit` as in `_excess`."""
         with self.system.searching():
             bounds = self._all(now, action, plans, ops)
-        return least_excess([self._excess(here, each, ops) for each in bounds], ops)
+        return least_excess([self._excess(opened, each, ops, unit) for each in bounds], ops)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""
@@ -268,7 +268,8 @@ class Structured(Ways, Account, Explaining):
         now, entries = self._round(opened, prior, box, one), self._entries(action, one)
         plans = self.system.plans(box.low, box.high) if backup is None else (backup,)
         bounds = self._all(now, entries, plans, one)
-        left = -least_excess([self._excess(opened, each, one, part) for each in bounds], one)
+        unit = self._unit_round_off(opened.epsilon)
+        left = -least_excess([self._excess(opened, each, one, unit, part) for each in bounds], one)
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
         breached = one.logical_or(opened.breached, one.logical_not(known))
         first, carried = bounds[0], opened.backup
@@ -365,15 +366,14 @@ class Structured(Ways, Account, Explaining):
     def _all(self, now: Round, action: Action, plans: tuple[int, ...], ops: Ops) -> list[Bounds]:
         return [self.system.bounds(now, action, plan, ops) for plan in plans]
 
-    def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, part: float = 1.0) -> Number:
+    def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, unit: float, part: float = 1.0) -> Number:
         """The largest excess of the left-hand side of (**) over the right, over n; cost units, rounded outward.
 
         With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b, or with a schedule
-        minus what the n + 1 rounds from this one on earn by it. `part` of it is
-        kept: an action that was found with all of it is looked at again with a part, as a compiler may compute it
-        twice in different ways.
+        minus what the n + 1 rounds from this one on earn by it. The reserve is the share `unit` of what is added up;
+        `part` of it is kept: an action that was found with all of it is looked at again with a part, as a compiler may
+        compute it twice in different ways.
         """
-        unit = self._unit_round_off(opened.epsilon)
         kept = 1.0 - unit
         b = opened.b * kept
         unit = part * unit
@@ -401,7 +401,8 @@ class Structured(Ways, Account, Explaining):
         if not self.system.backups:
             return now.prior
         bounds = self._all(now, now.prior, plans, ops)
-        excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
+        unit = self._unit_round_off(opened.epsilon)
+        excess = least_excess([self._excess(opened, each, ops, unit) for each in bounds], ops)
         return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
 
     def _take(
@@ -418,8 +419,9 @@ class Structured(Ways, Account, Explaining):
         bounds = self._all(now, action, plans, ops)
         # What was moved must be checked; what was not moved is what the carried backup plays, or checked as well.
         backup, kept, lost = opened.backup, share <= 0.0, opened.overridden
+        unit = self._unit_round_off(opened.epsilon)
         for plan, each in reversed(list(zip(plans, bounds, strict=True))):
-            safe = self._excess(opened, each, ops, part=0.5) <= 0.0
+            safe = self._excess(opened, each, ops, unit, part=0.5) <= 0.0
             backup = ops.where(safe, 0.0 * share + plan, backup)
             kept = ops.logical_or(kept, safe)
             lost = ops.logical_and(lost, ops.logical_not(safe))
