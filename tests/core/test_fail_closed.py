@@ -317,9 +317,9 @@ def test_a_guard_is_not_saved_in_the_middle_of_a_call(monkeypatch):
     def slow(*arguments):
         inside.set()
         assert go_on.wait(10.0)
-        return close(*arguments)
+        return update(*arguments)
 
-    monkeypatch.setattr(tether.LipschitzCertificate, "close", slow)
+    monkeypatch.setattr(tether.LipschitzCertificate, "update", slow)
     guard = Guard(lipschitz(), lambda seen: 5.0)
     guard.act(None, 5.1)
     threads = [

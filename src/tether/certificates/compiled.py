@@ -66,12 +66,19 @@ class Compiled(Structured):
         return super().choose(opened, proposal, prior, box, ops)
 
     def _share(
-        self, opened: Any, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
+        self,
+        opened: Any,
+        now: Round,
+        start: Action,
+        wish: Action,
+        plans: tuple[int, ...],
+        ops: Ops,
+        known: tuple[Number, Number] | None = None,
     ) -> Number:
         """See `Structured._share`; a learner's derivative comes from differences."""
         fixed = ops.fixed((opened, now, start, wish))
         searched = fixed[0]._replace(epsilon=opened.epsilon)  # a plain number
-        found = super()._share(searched, *fixed[1:], plans, ops)
+        found = super()._share(searched, *fixed[1:], plans, ops, known)
         structure: Any = self.system
         box = [structure.model.box(name) for name in ("state", "action")]
 

@@ -41,7 +41,12 @@ class Bracket(NamedTuple):
 
 
 def largest_share(
-    excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops, turns: int = SEARCH
+    excess: Callable[[Any, Number], Number],
+    inputs: Any,
+    farthest: Number,
+    ops: Ops,
+    turns: int = SEARCH,
+    known: tuple[Number, Number] | None = None,
 ) -> Number:
     """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
 
@@ -54,16 +59,18 @@ def largest_share(
     excess behaves; an excess that is not a number is not safe. All evaluations are `turns` of one loop, so that a
     compiler sees the excess once. In JAX the derivative is that of the boundary: excess(inputs, t) = 0 gives dt =
     -d excess / (slope in t).
+
+    `known` are the excesses of the start and of the proposal, which is not safe, if they were worked out before.
     """
     constant = ops.fixed(inputs)
     zero = 0.0 * farthest
 
-    def narrow(bracket: Bracket) -> Bracket:
+    def narrow(bracket: Bracket, known: Number | None = None) -> Bracket:
         low, high, low_excess, high_excess, _, _, width, _, _, step = bracket
         first, second = step < 0.5, step < 1.5
         halved = _halved(bracket, ops)
         share = ops.where(first, 1.0, ops.where(second, 0.0, _next_share(bracket, halved, ops))) + zero
-        value = excess(constant, share)
+        value = excess(constant, share) if known is None else known
         safe = value <= 0.0
         # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
         from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
@@ -94,6 +101,9 @@ def largest_share(
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
     bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero, zero, zero, zero > 0.0, zero)
+    if known is not None:
+        at_start, at_proposal = known
+        bracket, turns = narrow(narrow(bracket, at_proposal), at_start), turns - 2
     share = ops.loop(turns, narrow, bracket, found).low
     inside = ops.logical_and(share < 1.0, share > 0.0)
     return ops.at_boundary(excess, inputs, share, inside)

@@ -209,9 +209,7 @@ class Structured(Ways, Account, Explaining):
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
         breached = one.logical_or(opened.breached, one.logical_not(known))
         plans = self.system.plans(box.low, box.high)
-        start = self._start(opened, now, plans, one)
-
-        share = self._share(opened, now, start, wish, plans, one)
+        start, share = self._way(opened, now, wish, plans, one)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
         entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)
@@ -222,10 +220,34 @@ class Structured(Ways, Account, Explaining):
             action, deviation, deviation, margin, taken.backup, taken, taken.breached, taken.overridden
         )
 
+    def _way(
+        self, opened: Opened, now: Round, wish: Action, plans: tuple[int, ...], ops: Ops
+    ) -> tuple[Action, Number]:
+        """(where the search begins, how far towards the proposal (**) holds)."""
+        if ops is not FLOATS:
+            start, _ = self._start(opened, now, plans, ops)
+            return start, self._share(opened, now, start, wish, plans, ops)
+        # The same on floats, but nothing is worked out that is not asked for, and nothing twice.
+        unit = self._unit_round_off(opened.epsilon)
+        at_wish = self._least(opened, unit, now, wish, plans, ops)
+        if at_wish <= 0.0:
+            return wish, 1.0
+        start, at_start = self._start(opened, now, plans, ops)
+        if at_start is None:
+            at_start = self._least(opened, unit, now, start, plans, ops)
+        return start, self._share(opened, now, start, wish, plans, ops, (at_start, at_wish))
+
     def _share(
-        self, opened: Opened, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
+        self,
+        opened: Opened,
+        now: Round,
+        start: Action,
+        wish: Action,
+        plans: tuple[int, ...],
+        ops: Ops,
+        known: tuple[Number, Number] | None = None,
     ) -> Number:
-        """How far towards the proposal (**) holds."""
+        """How far towards the proposal (**) holds; `known` as in `largest_share`."""
         unit = self._unit_round_off(opened.epsilon)  # a plain number
 
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
@@ -233,7 +255,8 @@ class Structured(Ways, Account, Explaining):
             return self._least(traced, unit, now, on_the_way(start, wish, share, ops), plans, ops)
 
         inputs = (opened, now, start, wish)
-        return largest_share(excess, inputs, self._farthest(start, wish, ops), ops, self.system.turns)
+        farthest = self._farthest(start, wish, ops)
+        return largest_share(excess, inputs, farthest, ops, self.system.turns, known)
 
     def _least(
         self, opened: Opened, unit: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops
@@ -396,14 +419,21 @@ class Structured(Ways, Account, Explaining):
             action = either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
         return action
 
-    def _start(self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops) -> Action:
-        """Where the search begins: the prior's action if it is safe, else the carried backup's."""
+    def _start(
+        self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops
+    ) -> tuple[Action, Number | None]:
+        """Where the search begins: the prior's action if it is safe, else the carried backup's.
+
+        On floats also its excess over (**), if that was worked out.
+        """
         if not self.system.backups:
-            return now.prior
+            return now.prior, None
         bounds = self._all(now, now.prior, plans, ops)
         unit = self._unit_round_off(opened.epsilon)
         excess = least_excess([self._excess(opened, each, ops, unit) for each in bounds], ops)
-        return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
+        if ops is FLOATS and excess <= 0.0:
+            return now.prior, excess
+        return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops), None
 
     def _take(
         self,

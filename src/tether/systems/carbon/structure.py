@@ -237,8 +237,11 @@ class CarbonStructure(Structure):
             some = largest + mu > 0.0
             turn = ops.minimum(d * eta * largest / ops.where(some, largest + mu, 1.0), flip)
             turned = start + turn * action - d * x, turn / eta * (largest + mu) - d * largest
-            end = level if d <= r else (noisy - d * x, r * (largest + mu) - d * largest)
-            corners += [turned, end]
+            end = level
+            if d > r:
+                end = noisy - d * x, r * (largest + mu) - d * largest
+                corners.append(end)
+            corners.append(turned)
             edges.append(turned + end)
         if d > r:
             some = largest > 0.0
