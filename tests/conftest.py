@@ -31,6 +31,18 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="module")
+def compiled_quickly():
+    """Programs without any optimisation, for modules that compile much and play little: a quarter less time in all."""
+    import jax
+
+    name = "jax_disable_most_optimizations"
+    before = jax.config.read(name)
+    jax.config.update(name, True)
+    yield
+    jax.config.update(name, before)
+
+
 def _chromium() -> str | None:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     return next((path for name in names if (path := shutil.which(name))), None)

@@ -13,6 +13,8 @@ from tether.certificates import Structured, compiled
 from tether.certificates.model import Model
 from tether.systems import registry
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @pytest.mark.slow
 def test_from_its_model_alone_carbon_keeps_the_promise_nearly_as_freely_as_by_its_proof():

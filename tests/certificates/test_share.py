@@ -46,29 +46,49 @@ def documented(excess, farthest):
     tried = [1.0]
     if excess(1.0) <= 0.0:
         return 1.0, tried
-    low, high, side = 0.0, farthest, 0
-    below, above = -1e-30, bounded(excess(1.0))
+    low, high, below, above = 0.0, farthest, -1e-30, bounded(excess(1.0))
     if farthest > 0.0:
         tried.append(0.0)
         if excess(0.0) <= 0.0:
             below = -bounded(-excess(0.0))
+    given_up, widths, halved = None, [farthest, farthest], False
     while high - low > 1e-5 * high and len(tried) < 16:
-        if len(tried) % 2 == 0:  # where the line crosses zero, in the inner part
-            share = low + (high - low) * (below / (below - above))
-            share = min(max(share, low + 1e-3 * (high - low)), high - 1e-3 * (high - low))
-        elif high <= 16.0 * low:
-            share = 0.5 * (low + high)
+        blind = above >= 1e30 or below >= -1e-30
+        late = len(tried) >= 4 or (len(tried) == 3 and high > 16.0 * low)
+        slow = late and not halved and high - low > 0.3 * widths[-2]
+        halved = blind or slow
+        if halved:
+            if high <= 16.0 * low:
+                share = 0.5 * (low + high)
+            else:
+                share = math.sqrt(low) * math.sqrt(high) if low > 0.0 else high / 32.0
         else:
-            share = math.sqrt(low) * math.sqrt(high) if low > 0.0 else high / 32.0
+            share = crossing((low, below), (high, above), given_up)
         tried.append(share)
+        widths.append(high - low)
         value = excess(share)
         if value <= 0.0:
+            given_up = low, below
             low, below = share, -bounded(-value)
-            above, side = above * (0.5 if side == 1 else 1.0), 1
         else:
+            given_up = high, above
             high, above = share, bounded(value)
-            below, side = below * (0.5 if side == -1 else 1.0), -1
     return low, tried
+
+
+def crossing(low, high, third):
+    """Where the parabola through two points, and a third if there is one, crosses zero, and a little beyond."""
+    (a, below), (b, above) = low, high
+    points = [(0.0, below / (above - below)), (1.0, above / (above - below))]
+    bend = 0.0
+    if third is not None:
+        place, value = (third[0] - a) / (b - a), min(max(third[1] / (above - below), -1e6), 1e6)
+        bend = ((value - points[0][1]) / place - 1.0) / (place - 1.0)
+    slope = 1.0 - bend
+    root = math.sqrt(slope**2 - 4.0 * bend * points[0][1])
+    at = (root - slope) / (2.0 * bend) if slope < 0.0 else -2.0 * points[0][1] / (slope + root)
+    share = a + at * (b - a) + (-4e-6 if at > 0.45 else 4e-6) * b
+    return min(max(share, a + 2.5e-6 * b), b - 2.5e-6 * b)
 
 
 def bounded(size):

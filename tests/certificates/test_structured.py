@@ -263,10 +263,13 @@ def test_what_is_played_is_checked_or_carried(kind):
             opened = certificate.open(before, [float(entry) for entry in observation], FLOATS)
             now = Round(opened.gaps, opened.seen, decision.prior_action, lam, 1.0, env.low, env.high)
             totals = env.structure.bounds(now, decision.action, 1, FLOATS).totals
-            if all(before.account + total <= (decision.round + n) * b for n, total in enumerate(totals)):
+            # What is checked keeps a reserve; where nothing is left, not even that of round-off, it is what is carried.
+            spent = [before.account + total + 1e-12 for total in totals]
+            if all(each <= (decision.round + n) * b for n, each in enumerate(spent)):
                 checked += 1
             else:
                 carried += 1
+                assert lam == b == 0.0  # nothing is ever earned
                 expected = (
                     decision.prior_action if backup == "prior" else env.structure.backup(1, now, FLOATS)
                 )
@@ -274,8 +277,7 @@ def test_what_is_played_is_checked_or_carried(kind):
                 assert decision.backup == backup
             assert before.account <= (decision.round - 1) * b
             backup = decision.backup
-    assert checked > 10 * carried
-    assert carried > 0 or kind == "inference"
+    assert checked > 3 * carried > 0
 
 
 @pytest.mark.slow

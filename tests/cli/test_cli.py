@@ -272,6 +272,14 @@ def test_bench_guard_measures_everything_that_is_promised(tmp_path, monkeypatch,
 def test_bench_train_measures_both_sides(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
     monkeypatch.setattr("tether.bench.speed.UPDATES", 1)
+    from tether.bench import speed as bench
+
+    def one_policy(*given, **grid):
+        """Of a grid one setting and seed: one program serves all lines, and what is printed is a ratio all the same."""
+        return train(*given, **(grid | {"lams": [2.0], "bs": [2.0], "seeds": grid["seeds"][:1]}))
+
+    train = bench.train
+    monkeypatch.setattr(bench, "train", one_policy)
     code, out, err = run(
         monkeypatch, capsys, "bench", "train", "--repetitions", 3, "--episodes", 50, "--out", tmp_path
     )

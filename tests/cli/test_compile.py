@@ -9,6 +9,8 @@ import pytest
 
 from commands import run
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 PLANT = """
 import jax
 import jax.numpy as jnp

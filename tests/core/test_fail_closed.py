@@ -245,15 +245,15 @@ def test_an_exception_in_a_structure_is_a_breach_and_the_prior_goes_on(part, err
 def test_an_interrupt_leaves_the_round_open_and_counts_nothing_twice(monkeypatch):
     guard = Guard(lipschitz(), lambda seen: 5.0)
     guard.act(None, 5.1)
-    close = tether.LipschitzCertificate.close
+    update = tether.LipschitzCertificate.update
 
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tether.LipschitzCertificate, "close", interrupted)
+    monkeypatch.setattr(tether.LipschitzCertificate, "update", interrupted)
     with pytest.raises(KeyboardInterrupt):
         guard.observe(2.0)
-    monkeypatch.setattr(tether.LipschitzCertificate, "close", close)
+    monkeypatch.setattr(tether.LipschitzCertificate, "update", update)
     with pytest.raises(GuardMisuse, match="round 1 already has an action"):
         guard.act(None, 5.1)
     guard.observe(2.0)
@@ -312,14 +312,14 @@ def test_two_threads_get_one_decision_and_one_refusal():
 
 def test_a_guard_is_not_saved_in_the_middle_of_a_call(monkeypatch):
     inside, go_on, saved = threading.Event(), threading.Event(), []
-    close = tether.LipschitzCertificate.close
+    update = tether.LipschitzCertificate.update
 
     def slow(*arguments):
         inside.set()
         assert go_on.wait(10.0)
-        return close(*arguments)
+        return update(*arguments)
 
-    monkeypatch.setattr(tether.LipschitzCertificate, "close", slow)
+    monkeypatch.setattr(tether.LipschitzCertificate, "update", slow)
     guard = Guard(lipschitz(), lambda seen: 5.0)
     guard.act(None, 5.1)
     threads = [

@@ -67,6 +67,7 @@ def installed(tmp_path_factory):
 def run(installed, folder, *arguments):
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "TETHER_DEBUG": "1", "TTY_INTERACTIVE": "0"}
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # it compiles much and plays little
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 

@@ -12,6 +12,8 @@ from tether.simulate.rollout import play
 from tether.systems import from_model
 from tether.systems.certified import certificate_of
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def level(x, z, a, w):
     return jnp.clip(0.5 * x + z - a + w, 0.0, 10.0)

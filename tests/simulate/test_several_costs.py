@@ -11,6 +11,8 @@ from tether.core.decision import AssumptionBreach
 from tether.simulate.eager import eager
 from tether.simulate.rollout import check_costs
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ENV = TwoCosts(gains=(0.8,) * 4, actions=1, states=1)
 EPISODES = draw_two(ENV, 64, np.random.default_rng(0), policies=("worst corner", "bang-bang", "random"))
 POLICY = hostile_policy(ENV)

@@ -11,7 +11,7 @@ import pytest
 from tether.certificates.structure import Round
 from tether.core.ops import FLOATS, NUMPY
 from tether.systems.carbon import CarbonStructure
-from tether.systems.carbon.structure import _largest_excess, _largest_product
+from tether.systems.carbon.structure import _excess_at, _excess_inside, _largest_product
 from tether.systems.inference import InferenceStructure
 from tether.systems.inference.structure import _largest_square_excess, _root
 
@@ -386,7 +386,8 @@ def test_carbon_reserves_are_on_the_safe_side():
 
 
 def test_carbon_an_end_without_a_backlog_counts():
-    assert _largest_excess((-3.0, 0.0), (-13.0, 11.0), 0.0, FLOATS) == 0.0
+    assert _excess_at(-3.0, 0.0, 0.0, FLOATS) == 0.0
+    assert _excess_inside((-3.0, 0.0), (-13.0, 11.0), 0.0, FLOATS) < 0.0
 
 
 INFERENCE = {
@@ -544,7 +545,8 @@ def test_carbon_the_largest_excess_on_a_line_is_that_of_all_its_points(seed):
     y, y_prior = own + t * (own_1 - own), prior + t * (prior_1 - prior)
     expected = np.max(phi(y) - (1.0 + lam) * phi(y_prior), axis=0)
     with np.errstate(all="raise"):
-        found = _largest_excess((own, prior), (own_1, prior_1), lam, NUMPY)
+        ends = (_excess_at(*point, lam, NUMPY) for point in ((own, prior), (own_1, prior_1)))
+        found = np.maximum(np.maximum(*ends), _excess_inside((own, prior), (own_1, prior_1), lam, NUMPY))
     assert np.all(found >= expected - 1e-12)
     np.testing.assert_allclose(found, expected, atol=2e-4)
 

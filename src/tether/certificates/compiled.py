@@ -69,19 +69,28 @@ class Compiled(Structured):
         return super().choose(opened, proposal, prior, box, ops)
 
     def _share(
-        self, opened: Any, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
+        self,
+        opened: Any,
+        now: Round,
+        start: Action,
+        wish: Action,
+        plans: tuple[int, ...],
+        ops: Ops,
+        known: tuple[Number, Number] | None = None,
     ) -> Number:
         """See `Structured._share`; a learner's derivative comes from differences."""
         fixed = ops.fixed((opened, now, start, wish))
         searched = fixed[0]._replace(epsilon=opened.epsilon)  # a plain number
-        found = super()._share(searched, *fixed[1:], plans, ops)
+        found = super()._share(searched, *fixed[1:], plans, ops, known)
         structure: Any = self.system
         box = [structure.model.box(name) for name in ("state", "action")]
+
+        unit = self._unit_round_off(opened.epsilon)
 
         def excess(point: tuple[Any, Any], given: Any) -> Any:
             traced, now = given
             seen = point[0], now.seen[1]
-            return self._least(traced, opened.epsilon, now._replace(seen=seen), point[1], plans, ops)
+            return self._least(traced, unit, now._replace(seen=seen), point[1], plans, ops)
 
         ways = opened.seen[0], start, wish
         share: Number = with_slope(found, excess, ways, opened.slack, (opened, now), box)

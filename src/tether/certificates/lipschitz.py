@@ -61,8 +61,8 @@ from typing import Any, ClassVar, get_args
 from tether.certificates.surplus import LipschitzState as LipschitzState
 from tether.certificates.surplus import Opened as Opened
 from tether.certificates.surplus import Owed as Owed
+from tether.certificates.surplus import Played, Surplus
 from tether.certificates.surplus import Rule as Rule
-from tether.certificates.surplus import Surplus
 from tether.certificates.surplus import Taken as Taken
 from tether.core import validate
 from tether.core.certificate import Action, Box, Choice, Observation, Outcome, Weighed, accepted_cost
@@ -302,8 +302,7 @@ class LipschitzCertificate(Surplus):
         self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
     ) -> LipschitzState:
         """Close a round. If something else was `applied`, its deviation counts; more than was safe is an override."""
-        state, deviation = self._played(state, taken, outcome, ops)
-        return self.close(state, deviation, outcome.cost, ops, outcome.epsilon)
+        return self._paid(state, self._played(state, taken, outcome, ops), outcome.cost, ops, outcome.epsilon)
 
     def close(
         self,
@@ -314,14 +313,22 @@ class LipschitzCertificate(Surplus):
         epsilon: float = 0.0,
     ) -> LipschitzState:
         """The state after a round in which `deviation` was played and `cost` was seen."""
+        played = deviation, 0.0, state.breached, state.overridden
+        return self._paid(state, played, cost, ops, epsilon)
+
+    def _paid(
+        self, state: LipschitzState, played: Played, cost: Number, ops: Ops, epsilon: float
+    ) -> LipschitzState:
         contract = self.contract
+        deviation, size, breached, overridden = played
         lam = contract.lam_at(state.rounds, ops)
         accepted, cost = accepted_cost(contract, cost, max(epsilon, self.resolution), ops)
         moved = self._moved(state, deviation)
         floor = ops.maximum(contract.cost_floor, cost - moved)
         gained = (1.0 + lam) * floor
-        breached = ops.logical_or(state.breached, ops.logical_not(accepted))
-        return self._closed(state, deviation, gained, cost, (2.0 + lam) * cost, breached, ops, epsilon)
+        breached = ops.logical_or(breached, ops.logical_not(accepted))
+        played = deviation, size, breached, overridden
+        return self._closed(state, played, gained, cost, (2.0 + lam) * cost, ops, epsilon)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings that describe the certificate exactly, fit for JSON."""

@@ -23,77 +23,136 @@ class Bracket(NamedTuple):
     low: Number
     high: Number
     low_excess: Number
-    """At `low`, below 0; smaller in size the longer that end has not moved."""
+    """At `low`, below 0."""
     high_excess: Number
-    """At `high`, above 0; likewise."""
-    side: Number
-    """1 if `low` moved last, -1 if `high` did, 0 at first."""
+    """At `high`, above 0."""
+    third: Number
+    """The end that was given up last, outside; at first the high end, so that there is none."""
+    third_excess: Number
+    """At `third`."""
+    width: Number
+    """Of the bracket before the last evaluation."""
+    earlier_width: Number
+    """Of the bracket before the evaluation before that."""
+    halved: Flag
+    """Whether the last step went to the middle."""
     step: Number
     """How many evaluations there were."""
 
 
 def largest_share(
-    excess: Callable[[Any, Number], Number], inputs: Any, farthest: Number, ops: Ops, turns: int = SEARCH
+    excess: Callable[[Any, Number], Number],
+    inputs: Any,
+    farthest: Number,
+    ops: Ops,
+    turns: int = SEARCH,
+    known: tuple[Number, Number] | None = None,
 ) -> Number:
     """A share t of [0, 1] with excess(inputs, t) <= 0, as large as a short search finds; 0 if there is none.
 
-    The proposal itself, t = 1, is tried first; then the way up to `farthest` is searched. One step goes where the
-    straight line between the ends of the bracket crosses zero (regula falsi, an end that stays counts half as much
-    each time), the next halves the bracket, since the largest of several excesses has kinks; or its logarithm while
-    the ends are of different size, so that a small share of a far proposal is found as well. What is returned was
-    checked itself and is safe however the excess behaves; an excess that is not a number is not safe. All evaluations
-    are `turns` of one loop, so that a compiler sees the excess once. In JAX the derivative is that of the boundary:
-    excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
+    The proposal itself, t = 1, is tried first, and the start, t = 0; then the way up to `farthest` is searched. A step
+    goes where the parabola through the ends of the bracket and the end before them crosses zero, and a little beyond,
+    towards the end that is farther off: for an excess that is a parabola both ends are there after two such steps. The
+    largest of several excesses has kinks; so where two steps have left more than 0.3 of the bracket it is halved,
+    and where an end's excess says nothing of its size; or its logarithm while the ends are of different size, so that a
+    small share of a far proposal is found as well. What is returned was checked itself and is safe however the
+    excess behaves; an excess that is not a number is not safe. All evaluations are `turns` of one loop, so that a
+    compiler sees the excess once. In JAX the derivative is that of the boundary: excess(inputs, t) = 0 gives dt =
+    -d excess / (slope in t).
+
+    `known` are the excesses of the start and of the proposal, which is not safe, if they were worked out before.
     """
     constant = ops.fixed(inputs)
     zero = 0.0 * farthest
 
-    def narrow(bracket: Bracket) -> Bracket:
-        first, second = bracket.step < 0.5, bracket.step < 1.5
-        share = ops.where(first, 1.0, ops.where(second, 0.0, _next_share(bracket, ops))) + zero
-        value = excess(constant, share)
+    def narrow(bracket: Bracket, known: Number | None = None) -> Bracket:
+        low, high, low_excess, high_excess, _, _, width, _, _, step = bracket
+        first, second = step < 0.5, step < 1.5
+        halved = _halved(bracket, ops)
+        share = ops.where(first, 1.0, ops.where(second, 0.0, _next_share(bracket, halved, ops))) + zero
+        value = excess(constant, share) if known is None else known
         safe = value <= 0.0
         # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
         from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
         below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
         above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
-        stale_low, stale_high = (ops.where(sign * bracket.side > 0.0, 0.5, 1.0) for sign in (-1.0, 1.0))
-        high = ops.where(first, farthest, share)
+        raised = ops.where(first, farthest, share)
         narrowed = Bracket(
-            ops.where(safe, share, bracket.low),
-            ops.where(from_below, ops.maximum(bracket.high, share), high),
-            ops.where(from_below, below, bracket.low_excess * stale_low),
-            ops.where(from_below, bracket.high_excess * stale_high, above),
-            ops.where(second, zero, ops.where(safe, 1.0, -1.0)),
-            bracket.step + 1.0,
+            ops.where(safe, share, low),
+            ops.where(from_below, ops.maximum(high, share), raised),
+            ops.where(from_below, below, low_excess),
+            ops.where(from_below, high_excess, above),
+            ops.where(second, farthest, ops.where(safe, low, high)),
+            ops.where(second, zero, ops.where(safe, low_excess, high_excess)),
+            ops.where(second, farthest, high - low),
+            ops.where(second, farthest, width),
+            halved,
+            step + 1.0,
         )
         if ops is FLOATS:  # whose loop has ended where it was found
             return narrowed
         done = found(bracket)  # a compiled loop goes on, and must not decide otherwise than the guard
-        return Bracket(*(ops.where(done, *pair) for pair in zip(bracket, narrowed, strict=True)))
+        kept: list[Any] = [ops.where(done, *pair) for pair in zip(bracket, narrowed, strict=True)]
+        return Bracket(*kept)
 
     def found(bracket: Bracket) -> Flag:
         near = bracket.high - bracket.low <= CLOSE * bracket.high
         return ops.logical_and(bracket.step > 0.5, near)
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
-    bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero)
+    bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero, zero, zero, zero > 0.0, zero)
+    if known is not None:
+        at_start, at_proposal = known
+        bracket, turns = narrow(narrow(bracket, at_proposal), at_start), turns - 2
     share = ops.loop(turns, narrow, bracket, found).low
     inside = ops.logical_and(share < 1.0, share > 0.0)
     return ops.at_boundary(excess, inputs, share, inside)
 
 
-def _next_share(bracket: Bracket, ops: Ops) -> Number:
-    """Where to try next: the crossing of a straight line and the middle, by turns."""
+def _halved(bracket: Bracket, ops: Ops) -> Flag:
+    """Whether the next step goes to the middle."""
+    low, high, step = bracket.low, bracket.high, bracket.step
+    # Not at numbers that come about by themselves, such as a quarter: a compiler may round them to the other side.
+    slow = high - low > 0.3 * bracket.earlier_width
+    early = ops.logical_and(step < 3.5, ops.logical_or(step < 2.5, high <= 16.0 * low))
+    slow = ops.logical_and(slow, ops.logical_not(early))
+    blind = ops.logical_or(bracket.high_excess >= _HUGE, bracket.low_excess >= -_TINY)
+    return ops.logical_or(blind, ops.logical_and(slow, ops.logical_not(bracket.halved)))
+
+
+def _next_share(bracket: Bracket, halved: Flag, ops: Ops) -> Number:
+    """Where to try next: in the middle, or near the crossing of a parabola."""
     low, high = bracket.low, bracket.high
-    width = high - low
-    crossing = low + width * (bracket.low_excess / (bracket.low_excess - bracket.high_excess))
-    # In the inner part, so that each step cuts something off.
-    crossing = ops.clip(crossing, low + 1e-3 * width, high - 1e-3 * width)
+    if ops is FLOATS and not halved:
+        return _crossing(bracket, ops)
     wide = high > 16.0 * low
     geometric = ops.where(low > 0.0, ops.sqrt(ops.where(low > 0.0, low, 1.0)) * ops.sqrt(high), high / 32.0)
-    middle = ops.where(wide, geometric, low + 0.5 * width)
-    return ops.where(ops.mod(bracket.step, 2.0) > 0.5, middle, crossing)
+    middle = ops.where(wide, geometric, low + 0.5 * (high - low))
+    return middle if ops is FLOATS else ops.where(halved, middle, _crossing(bracket, ops))
+
+
+def _crossing(bracket: Bracket, ops: Ops) -> Number:
+    """Near where the parabola crosses zero, which it does once between ends of different sign.
+
+    At place u in [0, 1] of the bracket, and with the excesses over the difference of its ends, it is below + slope u +
+    bend u^2 with slope + bend = 1. Without a third point it is a line.
+    """
+    low, high, width = bracket.low, bracket.high, bracket.high - bracket.low
+    size = bracket.high_excess - bracket.low_excess
+    below, third_excess = bracket.low_excess / size, ops.clip(bracket.third_excess / size, -1e6, 1e6)
+    place = (bracket.third - low) / ops.where(width > 0.0, width, 1.0)
+    apart = place * (place - 1.0)
+    curved = apart > 0.0
+    bend = ops.where(curved, (third_excess - below - place) / ops.where(curved, apart, 1.0), 0.0)
+    slope = 1.0 - bend
+    root = ops.sqrt(ops.maximum(slope * slope - 4.0 * bend * below, 0.0))
+    rises = slope >= 0.0  # one of two forms of the same, in which nothing cancels
+    upper, lower = ops.where(rises, -2.0 * below, root - slope), ops.where(rises, slope + root, 2.0 * bend)
+    crosses = upper / ops.where(lower > 0.0, lower, 1.0)
+    beyond = ops.where(crosses > 0.45, -0.4, 0.4) * (CLOSE * high)
+    # So far inside that each step cuts something off.
+    inside = 0.25 * CLOSE * high
+    return ops.clip(low + crosses * width + beyond, low + inside, high - inside)
 
 
 def on_the_way(start: Action, wish: Action, share: Number, ops: Ops) -> Action:

@@ -209,9 +209,7 @@ class Structured(Ways, Account, Explaining):
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
         breached = one.logical_or(opened.breached, one.logical_not(known))
         plans = self.system.plans(box.low, box.high)
-        start = self._start(opened, now, plans, one)
-
-        share = self._share(opened, now, start, wish, plans, one)
+        start, share = self._way(opened, now, wish, plans, one)
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
         entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)
@@ -222,26 +220,51 @@ class Structured(Ways, Account, Explaining):
             action, deviation, deviation, margin, taken.backup, taken, taken.breached, taken.overridden
         )
 
+    def _way(
+        self, opened: Opened, now: Round, wish: Action, plans: tuple[int, ...], ops: Ops
+    ) -> tuple[Action, Number]:
+        """(where the search begins, how far towards the proposal (**) holds)."""
+        if ops is not FLOATS:
+            start, _ = self._start(opened, now, plans, ops)
+            return start, self._share(opened, now, start, wish, plans, ops)
+        # The same on floats, but nothing is worked out that is not asked for, and nothing twice.
+        unit = self._unit_round_off(opened.epsilon)
+        at_wish = self._least(opened, unit, now, wish, plans, ops)
+        if at_wish <= 0.0:
+            return wish, 1.0
+        start, at_start = self._start(opened, now, plans, ops)
+        if at_start is None:
+            at_start = self._least(opened, unit, now, start, plans, ops)
+        return start, self._share(opened, now, start, wish, plans, ops, (at_start, at_wish))
+
     def _share(
-        self, opened: Opened, now: Round, start: Action, wish: Action, plans: tuple[int, ...], ops: Ops
+        self,
+        opened: Opened,
+        now: Round,
+        start: Action,
+        wish: Action,
+        plans: tuple[int, ...],
+        ops: Ops,
+        known: tuple[Number, Number] | None = None,
     ) -> Number:
-        """How far towards the proposal (**) holds."""
+        """How far towards the proposal (**) holds; `known` as in `largest_share`."""
+        unit = self._unit_round_off(opened.epsilon)  # a plain number
 
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
             traced, now, start, wish = inputs
-            return self._least(traced, opened.epsilon, now, on_the_way(start, wish, share, ops), plans, ops)
+            return self._least(traced, unit, now, on_the_way(start, wish, share, ops), plans, ops)
 
         inputs = (opened, now, start, wish)
-        return largest_share(excess, inputs, self._farthest(start, wish, ops), ops, self.system.turns)
+        farthest = self._farthest(start, wish, ops)
+        return largest_share(excess, inputs, farthest, ops, self.system.turns, known)
 
     def _least(
-        self, opened: Opened, epsilon: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops
+        self, opened: Opened, unit: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops
     ) -> Number:
-        """The excess over (**) of an action with the best of the backups, in a search; `epsilon` is a plain number."""
-        here = opened._replace(epsilon=epsilon)
+        """The excess over (**) of an action with the best of the backups, in a search; `unit` as in `_excess`."""
         with self.system.searching():
             bounds = self._all(now, action, plans, ops)
-        return least_excess([self._excess(here, each, ops) for each in bounds], ops)
+        return least_excess([self._excess(opened, each, ops, unit) for each in bounds], ops)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""
@@ -268,7 +291,8 @@ class Structured(Ways, Account, Explaining):
         now, entries = self._round(opened, prior, box, one), self._entries(action, one)
         plans = self.system.plans(box.low, box.high) if backup is None else (backup,)
         bounds = self._all(now, entries, plans, one)
-        left = -least_excess([self._excess(opened, each, one, part) for each in bounds], one)
+        unit = self._unit_round_off(opened.epsilon)
+        left = -least_excess([self._excess(opened, each, one, unit, part) for each in bounds], one)
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
         breached = one.logical_or(opened.breached, one.logical_not(known))
         first, carried = bounds[0], opened.backup
@@ -365,15 +389,14 @@ class Structured(Ways, Account, Explaining):
     def _all(self, now: Round, action: Action, plans: tuple[int, ...], ops: Ops) -> list[Bounds]:
         return [self.system.bounds(now, action, plan, ops) for plan in plans]
 
-    def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, part: float = 1.0) -> Number:
+    def _excess(self, opened: Opened, bounds: Bounds, ops: Ops, unit: float, part: float = 1.0) -> Number:
         """The largest excess of the left-hand side of (**) over the right, over n; cost units, rounded outward.
 
         With the reserve r on every bound: A_h + T_n + r - (h + n) b = T_n + r - slack - (n + 1) b, or with a schedule
-        minus what the n + 1 rounds from this one on earn by it. `part` of it is
-        kept: an action that was found with all of it is looked at again with a part, as a compiler may compute it
-        twice in different ways.
+        minus what the n + 1 rounds from this one on earn by it. The reserve is the share `unit` of what is added up;
+        `part` of it is kept: an action that was found with all of it is looked at again with a part, as a compiler may
+        compute it twice in different ways.
         """
-        unit = self._unit_round_off(opened.epsilon)
         kept = 1.0 - unit
         b = opened.b * kept
         unit = part * unit
@@ -396,13 +419,21 @@ class Structured(Ways, Account, Explaining):
             action = either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
         return action
 
-    def _start(self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops) -> Action:
-        """Where the search begins: the prior's action if it is safe, else the carried backup's."""
+    def _start(
+        self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops
+    ) -> tuple[Action, Number | None]:
+        """Where the search begins: the prior's action if it is safe, else the carried backup's.
+
+        On floats also its excess over (**), if that was worked out.
+        """
         if not self.system.backups:
-            return now.prior
+            return now.prior, None
         bounds = self._all(now, now.prior, plans, ops)
-        excess = least_excess([self._excess(opened, each, ops) for each in bounds], ops)
-        return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops)
+        unit = self._unit_round_off(opened.epsilon)
+        excess = least_excess([self._excess(opened, each, ops, unit) for each in bounds], ops)
+        if ops is FLOATS and excess <= 0.0:
+            return now.prior, excess
+        return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops), None
 
     def _take(
         self,
@@ -418,8 +449,9 @@ class Structured(Ways, Account, Explaining):
         bounds = self._all(now, action, plans, ops)
         # What was moved must be checked; what was not moved is what the carried backup plays, or checked as well.
         backup, kept, lost = opened.backup, share <= 0.0, opened.overridden
+        unit = self._unit_round_off(opened.epsilon)
         for plan, each in reversed(list(zip(plans, bounds, strict=True))):
-            safe = self._excess(opened, each, ops, part=0.5) <= 0.0
+            safe = self._excess(opened, each, ops, unit, part=0.5) <= 0.0
             backup = ops.where(safe, 0.0 * share + plan, backup)
             kept = ops.logical_or(kept, safe)
             lost = ops.logical_and(lost, ops.logical_not(safe))

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -113,6 +113,11 @@ class Owed(NamedTuple):
     """Of the state before the round."""
 
 
+Played: TypeAlias = tuple[Number, Number, Flag, Flag]
+"""(the deviation that was played, action units; what the prior's action adds to the magnitude, cost units; breached;
+overridden)."""
+
+
 class Surplus:
     """The part of a `tether.LipschitzCertificate` that keeps its account."""
 
@@ -130,10 +135,8 @@ class Surplus:
         later = self.contract.horizon - rounds - 1.0
         return self.bounds.immediate + self.bounds.carried * self.bounds.perturbation.sum_over(later, ops)
 
-    def _played(
-        self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops
-    ) -> tuple[LipschitzState, Number]:
-        """(the state with what was applied in its flags, the deviation that was played)."""
+    def _played(self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops) -> Played:
+        """What was played: what was decided, or what was applied."""
         breached, overridden = state.breached, taken.overridden
         deviation = taken.deviation + self.tolerance
         if outcome.applied is not None:
@@ -146,10 +149,7 @@ class Surplus:
             rounding = 4.0 * max(outcome.epsilon, ops.epsilon(state.surplus)) * size
             safe = deviation <= taken.radius + self.tolerance + rounding
             overridden = ops.logical_or(overridden, ops.logical_not(safe))
-        rounds, allowance, surplus, memory, magnitude, _, _, clipped = state
-        magnitude = magnitude + self.bounds.immediate * length(taken.prior, "linf", ops)
-        played = rounds, allowance, surplus, memory, magnitude, breached, overridden, clipped
-        return LipschitzState(*played), deviation
+        return deviation, self.bounds.immediate * length(taken.prior, "linf", ops), breached, overridden
 
     def _past(self, rounds: Number, ops: Ops) -> Number:
         """The b of the closed rounds, cost units, as far as it is not in the surplus."""
@@ -159,12 +159,11 @@ class Surplus:
         self, state: LipschitzState, taken: Taken, outcome: Outcome, ops: Ops = NUMPY
     ) -> tuple[LipschitzState, Owed]:
         """Close a round whose cost is not known; see the module."""
-        state, deviation = self._played(state, taken, outcome, ops)
-        moved, lam = self._moved(state, deviation), self.contract.lam_at(state.rounds, ops)
+        played = self._played(state, taken, outcome, ops)
+        moved, lam = self._moved(state, played[0]), self.contract.lam_at(state.rounds, ops)
         owed = Owed(moved, lam, state.clipped)
         least = lam * self.contract.cost_floor
-        after = self._closed(state, deviation, least, moved, moved, state.breached, ops, outcome.epsilon)
-        return after, owed
+        return self._closed(state, played, least, moved, moved, ops, outcome.epsilon), owed
 
     def settle(self, state: LipschitzState, owed: Owed, outcome: Outcome, ops: Ops = NUMPY) -> LipschitzState:
         """The cost of a deferred round is known; what it promised is what was promised then."""
@@ -204,16 +203,17 @@ class Surplus:
     def _closed(
         self,
         state: LipschitzState,
-        deviation: Number,
+        played: Played,
         gained: Number,
         lost: Number,
         added: Number,
-        breached: Flag,
         ops: Ops,
         epsilon: float,
     ) -> LipschitzState:
         """The state a round later, whose surplus has `gained` - `lost`; `added` is what that was added up from."""
         contract, rounds = self.contract, state.rounds + 1.0
+        deviation, size, breached, overridden = played
+        added = added + size
         memory: Any = self.bounds.perturbation.remember(state.memory, deviation, ops)
         spent = self._total(state.rounds, ops) * deviation
         earned = contract.earned_at(rounds, ops)
@@ -222,7 +222,9 @@ class Surplus:
             added = state.magnitude + added + contract.b_at(state.rounds, ops) + spent
             reserve = self._unit(state, epsilon, ops) * added
             later = self._later(memory, rounds, ops)
-            surplus, allowance, clipped = self._settle(state, gained - lost, spent, later, reserve, ops)
+            surplus, allowance, clipped = self._settle(
+                state, overridden, gained - lost, spent, later, reserve, ops
+            )
             magnitude = earned + later
             largest = added + magnitude + allowance
         else:
@@ -234,9 +236,7 @@ class Surplus:
             largest = magnitude
         covered = largest + abs(surplus) <= ops.limit(magnitude)
         breached = ops.logical_or(breached, ops.logical_not(covered))
-        return LipschitzState(
-            rounds, allowance, surplus, memory, magnitude, breached, state.overridden, clipped
-        )
+        return LipschitzState(rounds, allowance, surplus, memory, magnitude, breached, overridden, clipped)
 
     def _unit(self, state: LipschitzState, epsilon: float, ops: Ops) -> float:
         return self._unit_round_off(max(epsilon, self.resolution, ops.epsilon(state.surplus)))
@@ -253,12 +253,20 @@ class Surplus:
         return surplus - self._later(memory, rounds, ops) + past
 
     def _settle(
-        self, state: LipschitzState, gained: Number, spent: Number, later: Number, reserve: Number, ops: Ops
+        self,
+        state: LipschitzState,
+        overridden: Flag,
+        gained: Number,
+        spent: Number,
+        later: Number,
+        reserve: Number,
+        ops: Ops,
     ) -> tuple[Number, Number, Number]:
         """(surplus, allowance, clipped) after a round of an episode without a last one; see the module.
 
         Args:
             state: Before the round.
+            overridden: Whether the promise is not known to be kept after it.
             gained: (1 + lam) floor - cost, or the least that this can be.
             spent: Gamma times the deviation.
             later: What all deviations so far can still cost.
@@ -266,7 +274,7 @@ class Surplus:
             ops: What to compute with.
         """
         contract, leak = self.contract, 4.0 * ops.epsilon(state.surplus)
-        least = ops.where(state.overridden, -math.inf, 0.0)
+        least = ops.where(overridden, -math.inf, 0.0)
         known = state.surplus - leak * abs(state.surplus) + gained
         if self.rule == "paper":
             surplus = known = known - reserve

@@ -13,6 +13,10 @@ from tether.core import convert
 from tether.core.decision import PriorFailed, Reason
 from tether.core.ops import coarsest
 
+# Looking up a member of an enumeration takes longer than deciding which.
+_BREACH, _OVERRIDE, _INVALID = Reason.BREACH, Reason.OVERRIDE, Reason.INVALID_PROPOSAL
+_SAFE, _TOO_FAR, _OUT_OF_BOUNDS = Reason.SAFE, Reason.TOO_FAR, Reason.OUT_OF_BOUNDS
+
 
 class Answer(NamedTuple):
     """What the prior said."""
@@ -90,14 +94,14 @@ class Actions:
     def reason(self, action: Any, wish: Any, breached: bool, overridden: bool = False) -> Reason:
         """Why `action` is played where `wish`, a usable proposal or None, was asked for."""
         if breached:
-            return Reason.BREACH
+            return _BREACH
         if overridden:
-            return Reason.OVERRIDE
+            return _OVERRIDE
         if wish is None:
-            return Reason.INVALID_PROPOSAL
+            return _INVALID
         if equal(action, wish):
-            return Reason.SAFE
-        return Reason.TOO_FAR if self.inside(wish) else Reason.OUT_OF_BOUNDS
+            return _SAFE
+        return _TOO_FAR if self.inside(wish) else _OUT_OF_BOUNDS
 
     def ask(self, prior: Callable[[Any], Any], observation: Any) -> Answer:
         """The prior's answer to an observation, checked."""

@@ -84,7 +84,11 @@ class Contract:
     @property
     def earned(self) -> float:
         """The slack that every round earns whatever happens, lam * eps + b, in units of cost; that of the first."""
-        return schedule.first(self.lam) * self.cost_floor + schedule.first(self.b)
+        lam, b = self.lam, self.b
+        if isinstance(lam, Schedule) or isinstance(b, Schedule):
+            lam, b = schedule.first(lam), schedule.first(b)
+        earned: Number = lam * self.cost_floor + b
+        return earned
 
     @property
     def least_earned(self) -> float:

@@ -47,7 +47,7 @@ from tether.core.late import MOST, Pending, advanced
 from tether.core.looking import Looking
 from tether.core.meter import Meter, Refused
 from tether.core.monitor import MONITOR_METHODS, Monitor
-from tether.core.ops import FLOAT32, NUMPY, coarsest, quietly
+from tether.core.ops import FLOAT32, FLOATS, NUMPY, Ops, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
@@ -232,7 +232,7 @@ class Guard(Keeping, Raising, Looking):
         decision = Decision(
             self.round, self._actions.given(action), self._actions.given(prior), proposal, deviation, radius, margin,
             not equal(action, wish), reason, self.certificate.backup_names[int(backup)],
-            self._contract_name(binding),
+            None if binding < 0.0 else self._contract_name(binding),
         )  # fmt: skip
         self.counts[reason] += 1
         self._taken, self._decided = taken, action
@@ -241,23 +241,31 @@ class Guard(Keeping, Raising, Looking):
     def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
-        with quietly(ops):
-            opened = self.certificate.open(self._state, observation, self._ops, epsilon)
-            # What is no action stands for the safe action that the search begins with.
-            choice = self.certificate.choose(
-                opened, math.nan * prior if wish is None else wish, prior, self._box, ops
-            )
-        action = self._actions.decided(choice.action)
+        if ops is FLOATS:  # without a context, which costs as much as a few sums
+            choice = self._chosen(observation, wish, prior, epsilon, ops)
+        else:
+            with quietly(ops):
+                choice = self._chosen(observation, wish, prior, epsilon, ops)
+        said, deviation, radius, margin, number, given, breached, overridden, binding = choice
+        action = self._actions.decided(said)
         if action is None or not self._actions.inside(action):
-            raise ValueError(f"it chose {choice.action!r}, not a finite action inside the bounds")
-        backup = int(choice.backup)
-        if not 0 <= backup < len(self.certificate.backup_names) or not isinstance(choice.taken, tuple):
-            raise ValueError(f"it chose backup {choice.backup!r} and took {choice.taken!r}, not a tuple")
+            raise ValueError(f"it chose {said!r}, not a finite action inside the bounds")
+        backup = int(number)
+        if not 0 <= backup < len(self.certificate.backup_names) or not isinstance(given, tuple):
+            raise ValueError(f"it chose backup {number!r} and took {given!r}, not a tuple")
         return Choice(
-            action, float(choice.deviation), float(choice.radius), float(choice.margin), backup,
-            convert.plain_tuple(choice.taken), bool(choice.breached), bool(choice.overridden),
-            float(choice.binding),
+            action, float(deviation), float(radius), float(margin), backup, convert.plain_tuple(given),
+            bool(breached), bool(overridden), float(binding),
         )  # fmt: skip
+
+    def _chosen(
+        self, observation: Observation, wish: Action, prior: Action, epsilon: float, ops: Ops
+    ) -> Choice:
+        """The certificate's choice, as it comes."""
+        opened = self.certificate.open(self._state, observation, self._ops, epsilon)
+        # What is no action stands for the safe action that the search begins with.
+        asked = math.nan * prior if wish is None else wish
+        return self.certificate.choose(opened, asked, prior, self._box, ops)
 
     @recorded
     def observe(
@@ -438,8 +446,6 @@ class Guard(Keeping, Raising, Looking):
         return tuple(name for name, lost in zip(contracts, held.void, strict=True) if lost)
 
     def _contract_name(self, place: float) -> str | None:
-        if place < 0.0:
-            return None
         contracts: Any = getattr(self.certificate, "contracts", None)
         return None if contracts is None else list(contracts)[int(place)]
 

@@ -448,6 +448,8 @@ def round_off(value: object) -> float:
 
     Plain numbers and whole ones count as float64, which says nothing of where they came from: see `tether.Guard`.
     """
+    if type(value) is float:
+        return FLOAT64
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return FLOAT64

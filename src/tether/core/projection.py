@@ -111,7 +111,7 @@ def nearest_safe(
 
 def _scalar(value: Any, ops: Ops) -> bool:
     """Whether an action is one number a case; a plain array namespace has one case."""
-    return bool(getattr(value, "ndim", 0) <= getattr(ops, "cases", 0))
+    return type(value) is float or bool(getattr(value, "ndim", 0) <= getattr(ops, "cases", 0))
 
 
 def _shrink_l1(asked: Any, room: Any, allowed: Any, ops: Ops) -> Any:

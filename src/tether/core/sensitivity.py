@@ -140,32 +140,31 @@ class Geometric:
         rises, and bisection on its sign of change finds the turning point. For rho >= 1 the numerator is
         concave and the denominator convex: the smallest ratio is at an end. Both ends are always looked at.
         """
+        rho, log_rho, reach = self.rho, self._log_rho, carried * self.scale
+        pull = reach * memory
 
-        def ratio(rounds: Number) -> Number:
-            numerator = base + rounds * slope - carried * self.carried_deviation_over(memory, rounds, ops)
-            return numerator / (immediate + carried * self.sum_over(rounds - 1.0, ops))
+        def parts(rounds: Number) -> tuple[Number, Number, Number]:
+            """(numerator, denominator, p of the last of these rounds over the scale)."""
+            faded = ops.expm1_multiple(rounds - 1.0, log_rho)
+            reached = rounds - 1.0 if rho == 1.0 else faded / (rho - 1.0)
+            weight = 1.0 + faded
+            return base + rounds * slope - pull * (reached + weight), immediate + reach * reached, weight
 
-        least = ops.minimum(
-            (base + slope - carried * self.carried_deviation(memory)) / immediate, ratio(remaining)
-        )
-        if self.rho >= 1.0:
+        numerator, denominator, _ = parts(remaining)
+        least = ops.minimum((base + slope - pull) / immediate, numerator / denominator)
+        if rho >= 1.0:
             return least
 
-        pull = carried * self.scale * memory
-        faded_pull = pull * self.rho
+        faded_pull = pull * rho
         # Relative to the larger of the two, so that products of small costs with small constants do not vanish.
-        unit = ops.maximum(immediate, carried * self.scale)
-        near, far = immediate / unit, carried * self.scale / unit
+        unit = ops.maximum(immediate, reach)
+        far = reach / unit
         settled = self.settled  # beyond it the ratio only rises, or is flat
         last = ops.minimum(remaining, settled)
 
         def falls(rounds: Number) -> Flag:
-            faded = ops.expm1_multiple(rounds - 1.0, self._log_rho)
-            reached = faded / (self.rho - 1.0)
-            weight = 1.0 + faded
-            numerator = base + rounds * slope - pull * (reached + weight)
-            denominator = near + far * reached
-            return (slope - faded_pull * weight) * denominator < numerator * far * weight
+            numerator, denominator, weight = parts(rounds)
+            return (slope - faded_pull * weight) * (denominator / unit) < numerator * far * weight
 
         low, high = 1.0, last
         if ops is FLOATS:  # it mostly turns within a few rounds: they come first
@@ -179,7 +178,10 @@ class Geometric:
             falling = falls(middle)
             low = ops.where(falling, middle + 1.0, low)
             high = ops.where(falling, high, middle)
-        return ops.minimum(least, ratio(ops.minimum(low, last)))
+        if ops is FLOATS and low <= 1.0:  # looked at already
+            return least
+        numerator, denominator, _ = parts(ops.minimum(low, last))
+        return ops.minimum(least, numerator / denominator)
 
     def least_ratio_ahead(
         self,

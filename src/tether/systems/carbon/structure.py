@@ -219,42 +219,47 @@ class CarbonStructure(Structure):
     def _excess(self, now: Round, action: Number, ops: Ops) -> Number:
         """The largest F; see the class's documentation."""
         (above, below), (x, mu) = now.gaps, now.seen
-        eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
+        eta, nu, d, lam = self.efficiency, self.efficiency_noise_max, self.drop_rate_max, now.lam
         r, flip = nu / eta, min(nu, d * eta)
         least, largest = x - above, x + below  # of the prior's backlog
+        drop = min(d, r)
 
-        def own(m: Number, n2: Number) -> Number:
-            return (x + mu) - (eta - m) * action - n2 * x
-
-        def prior(m: Number, n2: Number, backlog: Number) -> Number:
-            return m / eta * (backlog + mu) - n2 * backlog
-
-        def edge(backlog: Number, m_0: Number, drop_0: Number, m_1: Number, drop_1: Number) -> Number:
-            return _largest_excess(
-                (own(m_0, drop_0), prior(m_0, drop_0, backlog)),
-                (own(m_1, drop_1), prior(m_1, drop_1, backlog)),
-                now.lam,
-                ops,
-            )
-
-        edges = [
-            (least, 0.0, 0.0, nu, 0.0),
-            (least, nu, 0.0, nu, min(d, r)),
-            (least, 0.0, 0.0, flip, flip / eta),
-        ]
+        # (y, y+) at the corners; at `level`, where kappa = 0, y+ is the same whatever x+ is.
+        start = (x + mu) - eta * action
+        noisy, noisy_prior = start + nu * action, r * (least + mu)
+        origin, noise = (start, 0.0 * start), (noisy, noisy_prior)
+        dropped = noisy - drop * x, noisy_prior - drop * least
+        level = start + flip * action - flip / eta * x, flip / eta * mu
+        corners, edges = [origin, noise, dropped, level], [origin + noise, noise + dropped, origin + level]
         if d < r:
-            edges.append((least, flip, d, nu, d))
+            edges.append(level + dropped)
         if d > 0.0:
             some = largest + mu > 0.0
             turn = ops.minimum(d * eta * largest / ops.where(some, largest + mu, 1.0), flip)
-            edges.append((largest, turn, d, flip, d))
+            turned = start + turn * action - d * x, turn / eta * (largest + mu) - d * largest
+            end = level
+            if d > r:
+                end = noisy - d * x, r * (largest + mu) - d * largest
+                corners.append(end)
+            corners.append(turned)
+            edges.append(turned + end)
         if d > r:
             some = largest > 0.0
-            end = r * (largest + mu) / ops.where(some, largest, 1.0)
-            edges.append((largest, nu, r, nu, ops.where(some, ops.minimum(end, d), d)))
+            last = r * (largest + mu) / ops.where(some, largest, 1.0)
+            last = ops.where(some, ops.minimum(last, d), d)
+            ended = noisy - last * x, r * (largest + mu) - last * largest
+            corners.append(ended)
+            edges.append(level + ended)
+
+        def corner(own: Number, prior: Number) -> Number:
+            return _excess_at(own, prior, lam, ops)
+
+        def edge(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
+            return _excess_inside((own, prior), (own_1, prior_1), lam, ops)
+
+        excess = ops.maximum(ops.largest_of(corner, corners), ops.largest_of(edge, edges))
         cap = self.backlog_max
-        excess = ops.minimum(ops.largest_of(edge, edges), cap * cap + cap - now.lam)
-        return ops.maximum(excess, -now.lam)
+        return ops.maximum(ops.minimum(excess, cap * cap + cap - lam), -lam)
 
     def _prior_totals(
         self, now: Round, action: Number, less: Number, under: Number, ops: Ops
@@ -352,29 +357,29 @@ _UP = 1.0 + 1e-12
 """Rounds up by more than round-off of float64."""
 
 
-def _largest_excess(
+def _excess_at(own: Number, prior: Number, lam: Number, ops: Ops) -> Number:
+    """Excess phi(y) - (1 + lam) phi(y+); where y < 0, phi(0) counts."""
+    own, prior = ops.maximum(own, 0.0), ops.maximum(prior, 0.0)
+    return own * own + own + 1.0 - (1.0 + lam) * (prior * prior + prior + 1.0)
+
+
+def _excess_inside(
     first: tuple[Number, Number], second: tuple[Number, Number], lam: Number, ops: Ops
 ) -> Number:
-    """The largest phi(y) - (1 + lam) phi(y+) on the line between two points (y, y+) whose y+ are not negative.
+    """The largest excess inside of the line between two points (y, y+) whose y+ are not negative.
 
-    Along the line, place t in [0, 1], it is a parabola; its vertex counts if it bends down. Where y < 0, phi(0) counts.
+    Along the line, place t in [0, 1], it is a parabola: largest at its vertex, if it bends down and that is inside. If
+    not, one of the ends is the largest; what is given then is that of the first, on floats nothing at all.
     """
     (own, prior), (own_1, prior_1) = first, second
     rise, prior_rise = own_1 - own, prior_1 - prior
-
-    def value(own: Number, prior: Number) -> Number:
-        own, prior = ops.maximum(own, 0.0), ops.maximum(prior, 0.0)
-        return own * own + own + 1.0 - (1.0 + lam) * (prior * prior + prior + 1.0)
-
     bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
-    falls = bend < 0.0
-    ends = ops.maximum(value(own, prior), value(own_1, prior_1))
-    if ops is FLOATS and not falls:
-        return ends
     slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
-    place = ops.where(falls, -slope / ops.where(falls, 2.0 * bend, 1.0), 0.0)
-    place = ops.clip(place, 0.0, 1.0)
-    return ops.maximum(ends, value(own + place * rise, prior + place * prior_rise))
+    inside = ops.logical_and(slope > 0.0, slope < -2.0 * bend)
+    if ops is FLOATS and not inside:
+        return -math.inf
+    place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
+    return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
 
 
 def _largest_product(
