@@ -1,7 +1,8 @@
 """How time and memory grow: with episodes, settings, horizon, and the dimensions of state and action.
 
 Each size is measured in a process of its own, pinned to one core and with everything compiled before by another one, so
-that what is compared is the work and what it holds. Time is that of a processor, which other work on the machine hardly changes.
+that what is compared is the work and what it holds. Time is that of a processor, which other work on the machine hardly
+changes.
 """
 
 from __future__ import annotations
