@@ -6,6 +6,7 @@ import numpy as np
 
 from tether.assure.attack import hostile_episodes
 from tether.assure.breeding import scripted
+from tether.assure.coarse import trusted
 from tether.certificates import Box, Outcome
 from tether.core.ops import NUMPY
 from tether.systems import registry
@@ -16,16 +17,15 @@ def hostile_draws(env, count, rng, horizon=24):
     return hostile_episodes(registry.of_env(env), env, count, rng, horizon)
 
 
-def guarded_costs(env, certificate, episodes, rounded=lambda values: values, box=None):
+def guarded_costs(env, certificate, episodes, box=None):
     """Costs [N, H] of the scripts behind the guard, all episodes at once in NumPy: the certificate's own code.
 
     And which episodes, [N], had what the certificate takes for an assumption breach.
 
     Args:
-        env: Of `tether.assure.attack.plants`, with an action that is a number.
+        env: Of `tether.assure.attack.plants`, with an action that is a number; or such a plant made `coarse`.
         certificate: Structured.
         episodes: Whose scripts are played; what is not a number is replaced by a large one.
-        rounded: What happens to observations, actions and costs on their way between plant and guard.
         box: The actions that there are; the environment's if None.
     """
     count, horizon = episodes["demand"].shape
@@ -37,18 +37,19 @@ def guarded_costs(env, certificate, episodes, rounded=lambda values: values, box
     costs = np.empty((count, horizon))
     for h in range(horizon):
         drawn = {name: episodes[name][:, h] for name in env.series}
-        observation = rounded(env.observe(state, drawn))
+        observation = env.observe(state, drawn)
         prior = env.prior(np.moveaxis(observation, 0, -1))
         proposal = scripted(prior, script[:, h], *env.action_range())
         opened = certificate.open(memory, observation, NUMPY)
         choice = certificate.choose(opened, proposal, prior, box, NUMPY)
-        state, _, costs[:, h] = env.step(state, drawn, rounded(choice.action))
-        memory = certificate.update(memory, choice.taken, Outcome(rounded(costs[:, h])), NUMPY)
+        state, _, costs[:, h] = env.step(state, drawn, choice.action)
+        memory = certificate.update(memory, choice.taken, Outcome(costs[:, h]), NUMPY)
     return costs, memory.breached
 
 
 def prior_costs(env, episodes):
-    """Costs [N, H] of the prior on the same draws."""
+    """Costs [N, H] of the prior on the same draws, which the promise compares with."""
+    env = trusted(env)
     count, horizon = episodes["demand"].shape
     state = type(env.initial())(*(np.zeros(count) + number for number in env.initial()))
     series = {name: episodes[name].T for name in env.series}

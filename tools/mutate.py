@@ -169,6 +169,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "src/tether/systems/cooling/structure.py": ("tests/systems/test_cooling_numbers.py",),
     "src/tether/certificates/shadowing.py": ("tests/certificates/test_shadowing_numbers.py",),
+    "src/tether/engines/pieces.py": ("tests/engines/test_engine.py", "tests/engines/test_folders.py"),
 }
 """The files that are mutated, and where the tests are that must notice, beside a file's own doctests."""
 Key = tuple[str, str, str, str, int]

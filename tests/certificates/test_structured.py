@@ -14,6 +14,7 @@ import pytest
 import tether
 from structures import guarded_costs, hostile_draws, prior_costs
 from tether.assure.attack import Hostile, attack, loosened, plants
+from tether.assure.coarse import coarse as coarse_plant
 from tether.bench.sets import allowed_shares
 from tether.certificates import Bounds, Box, Outcome, Round, Structured
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, jax_ops
@@ -181,27 +182,26 @@ def test_the_promise_holds_at_the_edges_of_contracts_without_a_cost_floor_and_in
         costs, breached = guarded_costs(env, Structured(contract, env.structure), episodes)
         assert tether.audit(costs, prior, contract).holds
         assert not np.any(breached)
-    # Less than the round-off of the plant itself cannot be promised.
-    contract = env.contract(0.0, max(0.01, 1e-5 * env.structure.scale))
-    episodes = hostile_draws(env, 1_500, np.random.default_rng(4))
-    coarse = Structured(contract, env.structure, resolution=FLOAT32)
-    costs, breached = guarded_costs(env, coarse, episodes, to_float32)
-    assert tether.audit(costs, prior_costs(env, episodes), contract).holds
-    assert not np.any(breached)
+    plant, episodes = single(env), hostile_draws(env, 500, np.random.default_rng(4))
+    for contract in (env.contract(0.0, 0.0), env.contract(0.0, 0.01), env.contract(1.0, 0.5)):
+        coarse = Structured(contract, env.structure, resolution=FLOAT32)
+        costs, breached = guarded_costs(plant, coarse, episodes)
+        assert tether.audit(costs, prior_costs(plant, episodes), contract).holds
+        assert not np.any(breached)
 
 
-def to_float32(values):
-    """As a float32 interface would hand it over, the number type no longer to be seen."""
-    return np.asarray(values).astype(np.float32).astype(np.float64)
+def single(env):
+    """The plant behind an interface of float32, the number type no longer to be seen."""
+    return coarse_plant(env, "float32", "float32", "float32")
 
 
 @pytest.mark.parametrize("kind", PAPERS)
 def test_without_its_resolution_a_float32_plant_breaks_the_promise(kind):
-    env = PAPERS[kind]
+    env, plant = PAPERS[kind], single(PAPERS[kind])
     contract = env.contract(0.0, 0.01)
     episodes = hostile_draws(env, 3_000, np.random.default_rng(4))
-    costs, breached = guarded_costs(env, Structured(contract, env.structure), episodes, to_float32)
-    verdict = tether.audit(costs[~breached], prior_costs(env, episodes)[~breached], contract)
+    costs, breached = guarded_costs(plant, Structured(contract, env.structure), episodes)
+    verdict = tether.audit(costs[~breached], prior_costs(plant, episodes)[~breached], contract)
     assert not verdict.holds  # where the guard has not noticed that something is wrong
 
 

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tether.engines import reaper
 from tether.engines.engine import Local, Silent, run
 from tether.engines.pieces import Piece, Store
 
@@ -22,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are pinned on Linux only"),
 ]
 
-DRIVER = '''
+COUNT = '''
 import json, os, sys, time
 from functools import partial
 from pathlib import Path
@@ -31,7 +33,7 @@ from tether.engines.engine import Silent, run
 from tether.engines.pieces import Piece, Store
 
 def count(here, number, report, *before):
-    """Notes down who computes it; the piece that `wait` names waits for the file `go`."""
+    """Notes down who computes it; the second waits for the file `go`."""
     (here / f"{number}-{os.getpid()}-{len(os.sched_getaffinity(0))}.begun").touch()
     while number == 2 and not (here / "go").exists():
         time.sleep(0.02)
@@ -39,12 +41,14 @@ def count(here, number, report, *before):
         raise ValueError("nine is no number")
     return [number / 3.0, "jax" in sys.modules, *before]
 
+here = Path(sys.argv[1])
+pieces = [Piece(f"{n}", partial(count, here, n), ("1",) if n > 1 else ()) for n in (1, 2, 3)]
+'''
+DRIVER = """
 class Watch(Silent):
     def working(self, busy, workers):
         (here / "workers").write_text(f"{workers}")
 
-here, numbers = Path(sys.argv[1]), json.loads(sys.argv[2])
-pieces = [Piece(f"{n}", partial(count, here, n), ("1",) if n > 1 and 1 in numbers else ()) for n in numbers]
 with Cluster(workers=2) as cluster:
     run(cluster, pieces, Store(here / "pieces"), Watch())
     try:
@@ -53,14 +57,26 @@ with Cluster(workers=2) as cluster:
         (here / "error").write_text(str(error))
 assert "jax" not in sys.modules
 print(json.dumps({name: note.cores for name, note in cluster.notes.items()}))
-'''
+"""
+NODES = """
+from ray.cluster_utils import Cluster as Nodes
+
+nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+try:
+    for _ in range(2):
+        nodes.add_node(num_cpus=1)
+    with Cluster(address=nodes.address) as cluster:
+        run(cluster, pieces, Store(here / "pieces"))
+finally:
+    nodes.shutdown()
+"""
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """A run whose worker is killed in mid-piece, then its driver, and that goes on after that."""
     here = tmp_path_factory.mktemp("killed")
-    driver = start(here, [1, 2, 3])
+    driver = start(here, DRIVER)
     wait_for(lambda: begun(here, 2))
     (first,) = begun(here, 2)
     os.kill(worker(first), signal.SIGKILL)
@@ -72,22 +88,22 @@ def killed(tmp_path_factory):
     wait_for(lambda: not any(map(alive, workers)))
     left_by_killed = processes()
     (here / "go").touch()
-    again = start(here, [1, 2, 3])
+    again = start(here, DRIVER)
     out, _ = again.communicate(timeout=120)
     return here, again.returncode, out, left_by_killed
 
 
-def start(here, numbers):
-    """A driver that computes these pieces; everything that belongs to it has `here` in its environment."""
+def start(here, driver, **more):
+    """A driver that computes three pieces; everything that belongs to it has a mark in its environment."""
     script = here / "driver.py"
-    script.write_text(DRIVER)
+    script.write_text(COUNT + driver)
     return subprocess.Popen(
-        [sys.executable, str(script), str(here), json.dumps(numbers)],
+        [sys.executable, str(script), str(here)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         # Of its own, for the locks of cores: another run on this machine may have them all.
-        env=os.environ | {"TETHER_TEST_RUN": "cluster", "TMPDIR": str(here)},
+        env=os.environ | {"TETHER_TEST_RUN": "cluster", "TMPDIR": str(here)} | more,
     )
 
 
@@ -97,6 +113,15 @@ def begun(here, number="*"):
 
 def worker(file):
     return int(file.stem.split("-")[1])
+
+
+def parent(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+def children(process):
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(each) for file in found for each in file.read_text().split()]
 
 
 def alive(process):
@@ -155,12 +180,43 @@ def scaled(number, report, *before):
     return [number / 3.0, False, *before]
 
 
-def test_the_pieces_are_those_of_the_local_engine_byte_for_byte(killed, tmp_path):
-    here = killed[0]
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The files of the pieces, computed in this process."""
+    folder = tmp_path_factory.mktemp("local")
     pieces = [Piece(f"{n}", partial(scaled, n), ("1",) if n > 1 else ()) for n in (1, 2, 3)]
-    run(Local(), pieces, Store(tmp_path), Silent())
-    for file in sorted(tmp_path.glob("*.json")):
-        assert file.read_bytes() == (here / "pieces" / file.name).read_bytes()
+    run(Local(), pieces, Store(folder), Silent())
+    return {file.name: file.read_bytes() for file in folder.glob("*.json")}
+
+
+def test_the_pieces_are_those_of_the_local_engine_byte_for_byte(killed, local):
+    assert {name: (killed[0] / "pieces" / name).read_bytes() for name in local} == local
+
+
+@pytest.fixture
+def marked():
+    """A folder for a cluster, and the mark of its processes, of which none is left after the test."""
+    # Sockets live in it, and their names may have 107 characters.
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    yield folder
+    reaper.reap(folder)
+
+
+def test_the_piece_of_a_lost_node_is_computed_on_another_one(local, marked, tmp_path):
+    soon = {"RAY_health_check_period_ms": "1000"}
+    driver = start(tmp_path, NODES, RAY_TMPDIR=marked, **{reaper.VARIABLE: marked}, **soon)
+    wait_for(lambda: begun(tmp_path, 2))
+    node = parent(worker(*begun(tmp_path, 2)))
+    assert b"raylet" in Path(f"/proc/{node}/cmdline").read_bytes()
+    for process in (node, *children(node)):  # a machine that is gone takes all with it
+        os.kill(process, signal.SIGKILL)
+    wait_for(lambda: len(begun(tmp_path, 2)) == 2)
+    (tmp_path / "go").touch()
+    _, complaints = driver.communicate(timeout=120)
+    assert driver.returncode == 0, complaints
+    assert len({worker(each) for each in begun(tmp_path, 2)}) == 2
+    assert {name: (tmp_path / "pieces" / name).read_bytes() for name in local} == local
+    assert processes() == []
 
 
 def test_what_goes_wrong_in_a_piece_is_raised_by_the_driver(killed):

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tether.assure.breeding import Range, scripted
+from tether.assure.coarse import apart, coarse, trusted
 from tether.assure.falsify import series_ranges
 from tether.assure.scenarios import ACTUATOR
 from tether.certificates import Certificate
@@ -36,7 +37,7 @@ from tether.core.contract import Contract
 from tether.core.ops import Ops, namespace
 from tether.data.episodes import Episodes
 from tether.simulate.rollout import Precision, rollout
-from tether.systems.base import Env, Step
+from tether.systems.base import Env
 from tether.systems.certified import certificate_of
 from tether.systems.system import NO_NUMBER, System
 
@@ -78,35 +79,11 @@ def coarse_plants(system: System) -> dict[str, Env]:
     }
 
 
-@cache
-def coarse(env: Env, observation: str, action: str, cost: str) -> Env:
-    """The system whose observations, actions and costs are rounded to these types on their way.
-
-    Its attribute `resolution` is the relative round-off of the coarsest, `exact` the system without it.
-    """
-    kind: Any = type(env)
-
-    class Coarse(kind):  # type: ignore[misc]
-        """See `coarse`."""
-
-        exact = env
-        resolution = max(float(np.finfo(each).eps) for each in (observation, action, cost))
-
-        def observe(self, state: Any, drawn: Any) -> Any:
-            """With the digits of the sensors."""
-            return _rounded(super().observe(state, drawn), observation)
-
-        def step(self, state: Any, drawn: Any, played: Any) -> Step:
-            """With the digits of actuators and meter."""
-            after: Step = super().step(state, drawn, _rounded(played, action))
-            return after._replace(cost=_rounded(after.cost, cost))
-
-    plant: Env = Coarse(**{each.name: getattr(env, each.name) for each in dataclasses.fields(kind)})
-    return plant
-
-
-def _rounded(values: Any, dtype: str) -> Any:
-    return values.astype(dtype).astype(values.dtype)
+def rounded_apart(system: System, env: Env) -> float:
+    """What a certificate with Lipschitz constants must tolerate on one of the plants; see `tether.assure.coarse`."""
+    if not hasattr(env, "units"):
+        return 0.0
+    return apart(env, hostile_episodes(system, env, 500, np.random.default_rng(0)))
 
 
 @cache
@@ -203,7 +180,7 @@ def attack(
 ) -> Finding:
     """Attack one certificate.
 
-    What the meters of a `coarse` system do not resolve, one unit of their round-off of the bound, is a tie.
+    The promise compares with the prior on the same plant, see `tether.assure.coarse`.
 
     Args:
         system: Whose series and traps are drawn.
@@ -221,7 +198,6 @@ def attack(
     """
     rng = np.random.default_rng([seed, wave] if wave else seed)
     contract, hostile = certificate.contract, Hostile(env)
-    tie = getattr(env, "resolution", 0.0)
     parents: Episodes | None = None
     played = violations = broken_unguarded = breaches = 0
     worst = nearest = math.inf
@@ -229,8 +205,7 @@ def attack(
         drawn = hostile_episodes(system, env, batch, rng, contract.horizon)
         if parents is not None:
             drawn = bred(parents, drawn, rng)
-        exact = getattr(env, "exact", env)  # the promise compares with the prior as it decides
-        prior = rollout(exact, env.prior, drawn, record="outcomes", precision=precision)
+        prior = rollout(trusted(env), env.prior, drawn, record="outcomes", precision=precision)
         late: Any = {"seed": seed + wave * WAVE + played, "delay": delay, "missing": missing}
         run = rollout(env, hostile, drawn, certificate, precision=precision, **late)
         unguarded = rollout(env, hostile, drawn, record="outcomes", precision=precision)
@@ -238,8 +213,7 @@ def attack(
         shares = np.min(verdict.margins / np.maximum(verdict.bounds, 1e-12), axis=1)
         parents = drawn[np.argsort(shares)[: batch // 10]]
         played += batch
-        broken = verdict.violations & ~(verdict.margins >= -tie * verdict.bounds)
-        violations += int(np.sum(np.any(broken, axis=1)))
+        violations += int(np.sum(np.any(verdict.violations, axis=1)))
         breaches += int(np.count_nonzero(np.asarray(run.breached)))
         broken_unguarded += int(np.sum(np.any(audit(unguarded, prior, contract).violations, axis=1)))
         worst, nearest = min(worst, verdict.worst_margin), min(nearest, float(np.min(shares)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -55,15 +56,29 @@ def plant(env: Env, scenario: Scenario, contract: Contract) -> Env:
     """The scripted plant with the scenario's actuator, of a size that the contract can pay for; else as it is."""
     if not scenario.actuated:
         return env
-    certificate = LipschitzCertificate(contract, env.sensitivity)
-    off = SPENT * contract.earned / float(certificate.total(certificate.start()))
+    off = SPENT * contract.earned / _gamma(env, contract)
     each = off / float(length(np.ones(env.action_shape), env.norm))
     return sloppy(env, scenario.tolerance * each, 2.0 * scenario.quantum * each)
 
 
-def tolerating(certificate: Certificate, env: Env) -> Certificate:
-    """The certificate that knows of the plant's actuator, if there is anything to know."""
-    off = getattr(env, "off", 0.0)
+def affordable(env: Env, contract: Contract, off: float) -> Contract:
+    """The contract with a b that pays for an actuator that is `off` by so much: its own, if that is enough."""
+    least = _gamma(env, contract) * off / SPENT
+    if least <= contract.earned:
+        return contract
+    b = contract.b + least - contract.earned
+    digits = 1 - math.floor(math.log10(b))
+    return dataclasses.replace(contract, b=math.ceil(b * 10.0**digits) / 10.0**digits)
+
+
+def _gamma(env: Env, contract: Contract) -> float:
+    """All that a unit deviation can cost."""
+    certificate = LipschitzCertificate(contract, env.sensitivity)
+    return float(certificate.total(certificate.start()))
+
+
+def tolerating(certificate: Certificate, off: float) -> Certificate:
+    """The certificate that knows by how much an actuator is off, if it is."""
     return certificate.tolerating(off) if off > 0.0 else certificate  # type: ignore[attr-defined]
 
 
@@ -71,11 +86,11 @@ def tolerating(certificate: Certificate, env: Env) -> Certificate:
 def sloppy(env: Env, tolerance: float, quantum: float) -> Env:
     """The scripted plant whose actuator rounds to multiples of `quantum` and is off by up to `tolerance`.
 
-    Its attribute `exact` is the plant that plays what is decided, by which the prior is judged; `off` is by how much an
-    action can be off, in the plant's norm.
+    Its attribute `decided` is the plant that plays what is decided, which the promise compares with (see
+    `tether.assure.coarse`); `off` is by how much an action can be off, in the plant's norm.
     """
     kind: Any = type(env)
-    exact: Env = dataclasses.replace(env, context=(ACTUATOR, *env.context))
+    decided: Env = dataclasses.replace(env, context=(ACTUATOR, *env.context))
 
     class Sloppy(kind):  # type: ignore[misc]
         """See `sloppy`."""
@@ -91,6 +106,6 @@ def sloppy(env: Env, tolerance: float, quantum: float) -> Env:
             after: Step = super().step(state, drawn, xp.clip(moved, self.low, self.high))
             return after
 
-    Sloppy.exact = exact
-    made: Env = Sloppy(**{each.name: getattr(exact, each.name) for each in dataclasses.fields(kind)})
+    Sloppy.decided = decided
+    made: Env = Sloppy(**{each.name: getattr(decided, each.name) for each in dataclasses.fields(kind)})
     return made

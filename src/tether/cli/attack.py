@@ -166,7 +166,7 @@ def _attacked(options: Options, bound: str | None, number: int) -> tuple[_Case, 
 
     case = _cases(options)[number]
     made = attack.certify(case.env, options.certificate, case.contract, bound, options.factor)
-    return case, tolerating(made, case.env)
+    return case, tolerating(made, case.off)
 
 
 def _finish(options: Options, store: Store, waves: list[_Wave]) -> bool:
@@ -231,12 +231,15 @@ class _Case(NamedTuple):
     env: Env
     contract: Contract
     scenario: Scenario
+    off: float
+    """By how much what is played may be off what was decided, of which a Lipschitz certificate must be told."""
 
 
+@cache
 def _cases(options: Options) -> list[_Case]:
     """What is attacked."""
     from tether.assure import attack
-    from tether.assure.scenarios import Scenario, plant
+    from tether.assure.scenarios import Scenario, affordable, plant
 
     system, cases = registry.find(options.system), []
     grid = shell.contracts(options.lams, options.bs)
@@ -246,13 +249,16 @@ def _cases(options: Options) -> list[_Case]:
         for name, scenario in chosen.items():
             for lam, b in grid:
                 contract = env.contract(lam, b, options.horizon)
-                cases.append(_Case(name, plant(env, scenario, contract), contract, scenario))
+                made = plant(env, scenario, contract)
+                cases.append(_Case(name, made, contract, scenario, getattr(made, "off", 0.0)))
         return cases
     plants = attack.plants(system)
     if options.coarse and options.loosen is None and options.precision == "float64":
         plants = plants | attack.coarse_plants(system)
     for name, env in plants.items():
-        cases += [_Case(name, env, env.contract(lam, b, options.horizon), Scenario("")) for lam, b in grid]
+        off = attack.rounded_apart(system, env) if options.certificate == "lipschitz" else 0.0
+        contracts = [affordable(env, env.contract(lam, b, options.horizon), off) for lam, b in grid]
+        cases += [_Case(name, env, contract, Scenario(""), off) for contract in dict.fromkeys(contracts)]
     return cases
 
 

@@ -86,6 +86,7 @@ class Guard(Keeping, Raising, Looking):
         resolution: Relative round-off of the observations, actions and costs at the plant. The types in which they come
             count in any case; a number may have been through a coarser type before it got here, so the default is
             that of float32, 1.2e-7. Say 0.0 if the plant computes in float64 throughout and every digit counts.
+            Where actuators have fewer digits, a `LipschitzCertificate` needs their `tolerance` as well.
         tolerance: How far what the plant plays may be from what is decided, inside the bounds: a number, or [n] for
             vectors. The safe set shrinks so that whatever the actuator does is safe. See `tether.core.actuator`.
         quantum: The actuator rounds to multiples of this, a number or [n]; what is decided is one of them.
