@@ -64,28 +64,11 @@ def largest_share(
     zero = 0.0 * farthest
 
     def narrow(bracket: Bracket, known: Number | None = None) -> Bracket:
-        low, high, low_excess, high_excess, third, _, _, _, step = bracket
-        first, second = step < 0.5, step < 1.5
+        first, second = bracket.step < 0.5, bracket.step < 1.5
         halved = _halved(bracket, ops)
         share = ops.where(first, 1.0, ops.where(second, 0.0, _next_share(bracket, halved, ops))) + zero
         value = excess(constant, share) if known is None else known
-        safe = value <= 0.0
-        # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
-        from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
-        below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
-        above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
-        raised = ops.where(first, farthest, share)
-        narrowed = Bracket(
-            ops.where(safe, share, low),
-            ops.where(from_below, ops.maximum(high, share), raised),
-            ops.where(from_below, below, low_excess),
-            ops.where(from_below, high_excess, above),
-            ops.where(second, farthest, ops.where(safe, low, high)),
-            ops.where(second, zero, ops.where(safe, low_excess, high_excess)),
-            ops.where(second, farthest, ops.maximum(high, third) - ops.minimum(low, third)),
-            halved,
-            step + 1.0,
-        )
+        narrowed = _narrowed(bracket, share, value, farthest, halved, ops)
         if ops is FLOATS:  # whose loop has ended where it was found
             return narrowed
         done = found(bracket)  # a compiled loop goes on, and must not decide otherwise than the guard
@@ -104,6 +87,29 @@ def largest_share(
     share = ops.loop(turns, narrow, bracket, found).low
     inside = ops.logical_and(share < 1.0, share > 0.0)
     return ops.at_boundary(excess, inputs, share, inside)
+
+
+def _narrowed(
+    bracket: Bracket, share: Number, value: Number, farthest: Number, halved: Flag, ops: Ops
+) -> Bracket:
+    """The bracket after a share with this excess was tried; `halved` is whether it was the middle."""
+    low, high, low_excess, high_excess, third, _, _, _, step = bracket
+    first, second, safe = step < 0.5, step < 1.5, value <= 0.0
+    # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
+    from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
+    below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
+    above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
+    return Bracket(
+        ops.where(safe, share, low),
+        ops.where(from_below, ops.maximum(high, share), ops.where(first, farthest, share)),
+        ops.where(from_below, below, low_excess),
+        ops.where(from_below, high_excess, above),
+        ops.where(second, farthest, ops.where(safe, low, high)),
+        ops.where(second, 0.0 * farthest, ops.where(safe, low_excess, high_excess)),
+        ops.where(second, farthest, ops.maximum(high, third) - ops.minimum(low, third)),
+        halved,
+        step + 1.0,
+    )
 
 
 def _halved(bracket: Bracket, ops: Ops) -> Flag:
