@@ -11,6 +11,8 @@ from tether.assure.inclusions import Inclusion, hostile_inclusions
 from tether.certificates.compiled_structure import Precision
 from tether.systems import registry
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["ev_station", "two_tanks"]
 """A band and a vector state; the others take too long to compile here: `tether verify --certificate compiled`."""

@@ -215,7 +215,9 @@ def test_what_was_given_already_is_never_too_small():
     made = LipschitzCertificate(Contract(0.5, 0.25, math.inf, 1.0), BOUNDS)
     state = made.start(FLOATS)._replace(clipped=2.0**60)
     assert made._settle(state, False, -1.25, 0.0, 0.0, 0.0, FLOATS)[2] == 2.0**60 + 1024.0
-    assert made._settle(state._replace(clipped=4.0), -1.25, 0.0, 0.0, 0.0, FLOATS)[2] == pytest.approx(5.0)
+    assert made._settle(state._replace(clipped=4.0), False, -1.25, 0.0, 0.0, 0.0, FLOATS)[2] == pytest.approx(
+        5.0
+    )
 
 
 @pytest.mark.parametrize(("rule", "shift"), [("paper", 0.0), ("released", 12.0), ("tight", 12.0)])

@@ -16,6 +16,8 @@ from tether.exact import optimistic, planning
 from tether.exact.playing import play
 from tether.exact.simplex import fit_theta, simplex_lattice
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 EPISODES = 60
 BETA = 15.0
 choose = eqx.filter_jit(optimistic._most_optimistic)

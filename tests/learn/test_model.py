@@ -15,6 +15,8 @@ from tether.learn.model import EnsembleModel, NoiseModel, model_of
 from tether.simulate.rollout import play
 from tether.systems.base import Step
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 SYSTEMS = {
     "carbon": (tether.envs.Carbon(), tether.data.synthetic_carbon(seed=0, n=200)),
     "inference": (tether.envs.Inference(), tether.data.synthetic_inference(seed=0, n=200)),

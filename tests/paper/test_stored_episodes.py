@@ -15,6 +15,8 @@ from tether.assure import wrong_constants
 from tether.learn.plant import load_plant, shown
 from tether.systems import registry
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 HOURS = 24 * 20
 GRID = ("--lams", 2, "--bs", 2, "--seeds", 1)
 

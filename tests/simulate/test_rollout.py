@@ -11,6 +11,8 @@ import pytest
 import tether
 from tether.simulate import rollout as module
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ENV = tether.envs.Carbon()
 EPISODES = tether.data.synthetic_carbon(seed=0, n=64)
 

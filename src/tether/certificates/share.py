@@ -31,9 +31,7 @@ class Bracket(NamedTuple):
     third_excess: Number
     """At `third`."""
     width: Number
-    """Of the bracket before the last evaluation."""
-    earlier_width: Number
-    """Of the bracket before the evaluation before that."""
+    """Of the bracket two evaluations before."""
     halved: Flag
     """Whether the last step went to the middle."""
     step: Number
@@ -66,29 +64,11 @@ def largest_share(
     zero = 0.0 * farthest
 
     def narrow(bracket: Bracket, known: Number | None = None) -> Bracket:
-        low, high, low_excess, high_excess, _, _, width, _, _, step = bracket
-        first, second = step < 0.5, step < 1.5
+        first, second = bracket.step < 0.5, bracket.step < 1.5
         halved = _halved(bracket, ops)
         share = ops.where(first, 1.0, ops.where(second, 0.0, _next_share(bracket, halved, ops))) + zero
         value = excess(constant, share) if known is None else known
-        safe = value <= 0.0
-        # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
-        from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
-        below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
-        above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
-        raised = ops.where(first, farthest, share)
-        narrowed = Bracket(
-            ops.where(safe, share, low),
-            ops.where(from_below, ops.maximum(high, share), raised),
-            ops.where(from_below, below, low_excess),
-            ops.where(from_below, high_excess, above),
-            ops.where(second, farthest, ops.where(safe, low, high)),
-            ops.where(second, zero, ops.where(safe, low_excess, high_excess)),
-            ops.where(second, farthest, high - low),
-            ops.where(second, farthest, width),
-            halved,
-            step + 1.0,
-        )
+        narrowed = _narrowed(bracket, share, value, farthest, halved, ops)
         if ops is FLOATS:  # whose loop has ended where it was found
             return narrowed
         done = found(bracket)  # a compiled loop goes on, and must not decide otherwise than the guard
@@ -100,7 +80,7 @@ def largest_share(
         return ops.logical_and(bracket.step > 0.5, near)
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
-    bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero, zero, zero, zero > 0.0, zero)
+    bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero, zero, zero > 0.0, zero)
     if known is not None:
         at_start, at_proposal = known
         bracket, turns = narrow(narrow(bracket, at_proposal), at_start), turns - 2
@@ -109,11 +89,34 @@ def largest_share(
     return ops.at_boundary(excess, inputs, share, inside)
 
 
+def _narrowed(
+    bracket: Bracket, share: Number, value: Number, farthest: Number, halved: Flag, ops: Ops
+) -> Bracket:
+    """The bracket after a share with this excess was tried; `halved` is whether it was the middle."""
+    low, high, low_excess, high_excess, third, _, _, _, step = bracket
+    first, second, safe = step < 0.5, step < 1.5, value <= 0.0
+    # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
+    from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
+    below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
+    above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
+    return Bracket(
+        ops.where(safe, share, low),
+        ops.where(from_below, ops.maximum(high, share), ops.where(first, farthest, share)),
+        ops.where(from_below, below, low_excess),
+        ops.where(from_below, high_excess, above),
+        ops.where(second, farthest, ops.where(safe, low, high)),
+        ops.where(second, 0.0 * farthest, ops.where(safe, low_excess, high_excess)),
+        ops.where(second, farthest, ops.maximum(high, third) - ops.minimum(low, third)),
+        halved,
+        step + 1.0,
+    )
+
+
 def _halved(bracket: Bracket, ops: Ops) -> Flag:
     """Whether the next step goes to the middle."""
     low, high, step = bracket.low, bracket.high, bracket.step
     # Not at numbers that come about by themselves, such as a quarter: a compiler may round them to the other side.
-    slow = high - low > 0.3 * bracket.earlier_width
+    slow = high - low > 0.3 * bracket.width
     early = ops.logical_and(step < 3.5, ops.logical_or(step < 2.5, high <= 16.0 * low))
     slow = ops.logical_and(slow, ops.logical_not(early))
     blind = ops.logical_or(bracket.high_excess >= _HUGE, bracket.low_excess >= -_TINY)
@@ -126,8 +129,8 @@ def _next_share(bracket: Bracket, halved: Flag, ops: Ops) -> Number:
     if ops is FLOATS and not halved:
         return _crossing(bracket, ops)
     wide = high > 16.0 * low
-    geometric = ops.where(low > 0.0, ops.sqrt(ops.where(low > 0.0, low, 1.0)) * ops.sqrt(high), high / 32.0)
-    middle = ops.where(wide, geometric, low + 0.5 * (high - low))
+    ratio = ops.where(low > 0.0, low / ops.where(high > 0.0, high, 1.0), 1.0 / 1024.0)
+    middle = ops.where(wide, high * ops.sqrt(ratio), low + 0.5 * (high - low))
     return middle if ops is FLOATS else ops.where(halved, middle, _crossing(bracket, ops))
 
 
@@ -138,8 +141,8 @@ def _crossing(bracket: Bracket, ops: Ops) -> Number:
     bend u^2 with slope + bend = 1. Without a third point it is a line.
     """
     low, high, width = bracket.low, bracket.high, bracket.high - bracket.low
-    size = bracket.high_excess - bracket.low_excess
-    below, third_excess = bracket.low_excess / size, ops.clip(bracket.third_excess / size, -1e6, 1e6)
+    unit = 1.0 / (bracket.high_excess - bracket.low_excess)
+    below, third_excess = bracket.low_excess * unit, ops.clip(bracket.third_excess * unit, -1e6, 1e6)
     place = (bracket.third - low) / ops.where(width > 0.0, width, 1.0)
     apart = place * (place - 1.0)
     curved = apart > 0.0

@@ -110,6 +110,8 @@ class CarbonStructure(Structure):
     kind: ClassVar[str] = "carbon"
     backups: ClassVar[tuple[str, ...]] = ("clear",)
     recovery: ClassVar[str | None] = "clear"
+    turns: ClassVar[int] = 10
+    """Its excess is made of few parabolas: the search has mostly ended after seven."""
     gap_names: ClassVar[tuple[str, ...]] = ("above", "below")
     sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
     terms: ClassVar[int] = 2
@@ -251,13 +253,16 @@ class CarbonStructure(Structure):
             corners.append(ended)
             edges.append(level + ended)
 
-        def corner(own: Number, prior: Number) -> Number:
-            return _excess_at(own, prior, lam, ops)
-
         def edge(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
-            return _excess_inside((own, prior), (own_1, prior_1), lam, ops)
+            inside = _excess_inside((own, prior), (own_1, prior_1), lam, ops)
+            if ops is FLOATS:  # where each corner is looked at once
+                return inside
+            ends = ops.maximum(_excess_at(own, prior, lam, ops), _excess_at(own_1, prior_1, lam, ops))
+            return ops.maximum(ends, inside)
 
-        excess = ops.maximum(ops.largest_of(corner, corners), ops.largest_of(edge, edges))
+        excess = ops.largest_of(edge, edges)
+        if ops is FLOATS:
+            excess = ops.maximum(excess, ops.largest([_excess_at(*each, lam, ops) for each in corners]))
         cap = self.backlog_max
         return ops.maximum(ops.minimum(excess, cap * cap + cap - lam), -lam)
 

@@ -62,6 +62,8 @@ class InferenceStructure(Structure):
     kind: ClassVar[str] = "inference"
     backups: ClassVar[tuple[str, ...]] = ("idle",)
     recovery: ClassVar[str | None] = "idle"
+    turns: ClassVar[int] = 10
+    """Its excess is made of few parabolas: the search has mostly ended after seven."""
     gap_names: ClassVar[tuple[str, ...]] = ("below",)
     sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
 
