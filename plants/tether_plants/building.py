@@ -274,7 +274,7 @@ PLANT = Plant(
     episodes=split,
     learners={
         "off": always(lambda _: np.zeros(6)),
-        "ours": ours(Office, days, passes=20),
+        "ours": ours(Office, days, passes=16),
         "sb3": sb3(18_432),
     },
     checks=checks,
