@@ -10,7 +10,7 @@ from tether.certificates.structure import Round
 from tether.core.ops import NUMPY
 from tether_plants.anm import greedy
 from tether_plants.anm.adapter import LEVELS, ROUNDS, Grid, prior, table
-from tether_plants.anm.flow import OFF, played
+from tether_plants.anm.flow import OFF, held, played
 from tether_plants.anm.model import QuickGrid
 from tether_plants.anm.structure import GridStructure
 from tether_plants.plant import find
@@ -32,7 +32,7 @@ def test_our_power_flow_is_that_of_the_original_environment():
 
 
 def test_the_prior_is_the_shipped_mpc():
-    from gym_agents import MPCAgentConstant
+    from gym_anm.agents import MPCAgentConstant
 
     env = Grid()
     for episode in range(3):
