@@ -41,8 +41,8 @@ PLANT = Plant(
     learners={
         "greedy": always(greedy),
         "ours": ours(Day, days, passes=100, batch=6),
-        "sb3": sb3(46_080, spread=0.1, make=QuickGrid),
+        "sb3": sb3(23_040, spread=0.1, make=QuickGrid),
     },
     checks=checks,
-    most=20,
+    most=10,
 )

@@ -47,6 +47,6 @@ PLANT = Plant(
     ),
     learners={"ours": learner, "sb3": sb3(8 * ROUNDS * 2)},
     checks=checks,
-    most=20,
+    most=10,
     few={"lipschitz": 5},
 )
