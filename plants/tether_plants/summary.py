@@ -84,6 +84,10 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
                 "-" if learned is None else f"{learned:.1%}",
             ]
         )
+    rows += [["any", TITLES.get(name, name), *["-"] * 4, "none", *["-"] * 2] for name in results["absent"]]
+    reasons = "".join(
+        f" {TITLES.get(name, name).capitalize()}: {why}." for name, why in results["absent"].items()
+    )
     episodes = results["rows"][0]["episodes"]
     few = {row["certificate"]: row["episodes"] for row in results["rows"] if row["episodes"] != episodes}
     fewer = "".join(f"; {TITLES.get(name, name)}: {count}" for name, count in few.items())
@@ -91,7 +95,8 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
         "title": f"{results['title']}: lam = {contract['lam']:g}, b = {contract['b']:g}",
         "text": f"{results['source']}; so many seeds from 0 on, {episodes} episodes each{fewer}. Reward: "
         f"{results['reward']}; ± standard deviation over seeds. Kept: share of what the same learner gains without a "
-        "guard. Violated: share of the episodes, audited against the prior in the original environment.",
+        "guard. Violated: share of the episodes, audited against the prior in the original environment."
+        + reasons,
         "columns": columns,
         "rows": rows,
     }

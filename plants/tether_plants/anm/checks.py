@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tether_plants.anm.adapter import BASE, ROUNDS, Grid, prior
+from tether_plants.anm.adapter import BASE, ROUNDS, Grid, prior, table
 from tether_plants.anm.flow import OFF, held, played
 from tether_plants.plant import Check
 
@@ -32,4 +32,20 @@ def checks(episodes: int) -> list[Check]:
         Check("charge after a round, MWh", rounds, float(off[2]), 1e-3),
         Check("what the MPC pays against the table, cost units", rounds, float(off[3]), OFF),
         Check("charge at the beginning, MWh", rounds, float(off[4]), 1.0),
+        holding(),
     ]
+
+
+def holding(places: int = 8, rounds: int = 6) -> Check:
+    """Whether holding costs no more than is claimed, in the original environment from any charge and time of day."""
+    env, rng, most = Grid(), np.random.default_rng(1), -np.inf
+    env.reset(options={"episode": 0})
+    inner = env.env.unwrapped
+    for _ in range(places):
+        clock, charge = int(rng.integers(ROUNDS)), rng.uniform(0.0, BASE)
+        inner.state[-1], inner.simulator.devices[6].soc = float(clock), charge / BASE
+        for _ in range(rounds):
+            _, _, _, _, info = env.step(table()[clock, 0])
+            most = max(most, info["cost"] - held()[1][clock])
+            clock = (clock + 1) % ROUNDS
+    return Check("cost of holding beyond what is claimed, cost units", places * rounds, float(most), OFF)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from tether_plants.building.adapter import DAYS, HORIZON, Building, prior
-from tether_plants.building.model import Office, days, plant_of
+from tether.assure.verify import gymnasium_simulator
+from tether_plants.building.adapter import DAYS, HORIZON, TARGET, Building, prior
+from tether_plants.building.model import Office, days, lipschitz_constants, plant_of
 from tether_plants.plant import Check
+from tether_plants.verifying import verified
 
 
 def checks(episodes: int) -> list[Check]:
@@ -38,4 +42,22 @@ def checks(episodes: int) -> list[Check]:
         Check("discomfort as in the model, cost units", rounds, float(off[1]), 1e-5),
         Check("energy as in the model, kWh", rounds, float(off[2]), 1e-4),
         Check("weather and its change beyond their ranges", rounds, float(off[3]), 0.0),
+        *constants(),
     ]
+
+
+def constants() -> list[Check]:
+    """The Lipschitz constants, by `tether.verify` on the original environment."""
+
+    def put(env: Any, zones: Any) -> None:
+        env.unwrapped.state = np.concatenate([zones, env.unwrapped.state[6:]])
+
+    simulator = gymnasium_simulator(
+        Building(),
+        put,
+        prior,
+        states=(np.full(6, TARGET - 6.0), np.full(6, TARGET + 6.0)),
+        get_state=lambda env, _: env.unwrapped.X_new,  # before it is rounded to float32
+        seeds=DAYS,
+    )
+    return verified(simulator, lipschitz_constants())

@@ -14,6 +14,7 @@ import tether
 from tether_plants.evcharging.adapter import Garage, greedy
 from tether_plants.evcharging.checks import checks
 from tether_plants.evcharging.learner import learner
+from tether_plants.evcharging.model import kept_back
 from tether_plants.evcharging.structure import AMPERE, CHARGERS, HOURS, ROUNDS, Shadowed
 from tether_plants.learners import sb3
 from tether_plants.plant import Plant
@@ -30,6 +31,7 @@ def shadowed(contract: tether.Contract) -> tether.Structured:
     return tether.Structured(contract, Shadowed(tuple(bool(each) for each in Garage().fine)))
 
 
+CONTRACT = tether.Contract(lam=0.2, b=0.02, horizon=ROUNDS, cost_floor=0.0)
 PLANT = Plant(
     name="evcharging",
     title="Car park with 54 chargers",
@@ -37,7 +39,7 @@ PLANT = Plant(
     prior_title="charges every car at once, with 32 A",
     cost_title="kWh missing at the times that drivers named",
     reward_title="profit less carbon and overload, dollars",
-    contract=tether.Contract(lam=0.2, b=0.02, horizon=ROUNDS, cost_floor=0.0),
+    contract=CONTRACT,
     make=Garage,
     prior=greedy,
     certificates={"lipschitz": lipschitz, "shadowed": shadowed},
@@ -47,6 +49,7 @@ PLANT = Plant(
     ),
     learners={"ours": learner, "sb3": sb3(8 * ROUNDS * 2)},
     checks=checks,
+    absent={"compiled": lambda: kept_back(CONTRACT)},
     most=10,
     few={"lipschitz": 5},
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
 
+import tether
+from tether.assure.verify import functions
 from tether_plants.evcharging.adapter import Garage
 from tether_plants.evcharging.structure import AMPERE, CHARGERS, HOURS, ROUNDS, flow
 from tether_plants.plant import Check
+from tether_plants.verifying import verified
 
 
 def checks(days: int) -> list[Check]:
@@ -27,4 +33,28 @@ def checks(days: int) -> list[Check]:
     return [
         Check("energy missing after a round, flow against battery, kWh", rounds, moved, 1e-9),
         Check("pilot signals that arrive against those sent, A", rounds, off, 0.0),
+        *constants(),
     ]
+
+
+def constants() -> list[Check]:
+    """The Lipschitz constants of a charger, by `tether.verify` on acnportal's own battery: it costs what is missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from acnportal.acnsim import Linear2StageBattery
+
+    def after(missing: Any, ampere: Any, _draw: Any) -> Any:
+        battery = Linear2StageBattery(100.0, 100.0 - float(missing), 100.0)
+        battery.charge(float(ampere), 208.0, 60.0 * HOURS)
+        return np.float64(100.0 - battery._current_charge)
+
+    garage = functions(
+        cost=after,
+        step=after,
+        prior=lambda _: np.float64(32.0),
+        states=(0.0, 40.0),
+        actions=(0.0, 32.0),
+        draws=(0.0, 1.0),
+    )
+    gain = AMPERE * HOURS
+    return verified(garage, tether.Sensitivity(gain, gain, tether.geometric(1.0)))

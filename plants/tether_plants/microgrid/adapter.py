@@ -48,11 +48,15 @@ class Hourly(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin the day `options["episode"]`."""
-        self.series, self.hour = day(int((options or {}).get("episode", seed or 0))), 0
+        self.begin(day(int((options or {}).get("episode", seed or 0))))
+        return self._look(), {}
+
+    def begin(self, series: Any) -> None:
+        """Set Vessim up for the day [24, 3]."""
+        self.series, self.hour = series, 0
         actors, (self.battery, self.grid), signals = parts(self.series)
         self.policy = Dispatch()
         self.original = Microgrid(3600, actors, [self.battery, self.grid], self.policy, signals)
-        return self._look(), {}
 
     def step(self, action: Any) -> Any:
         """Let an hour pass."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import vessim
 
+from tether.assure.verify import gymnasium_simulator
 from tether_plants.microgrid.adapter import Hourly, store
-from tether_plants.microgrid.model import MODEL
-from tether_plants.microgrid.structure import CAPACITY, HOURS, POWER
+from tether_plants.microgrid.model import KNOWN, MODEL
+from tether_plants.microgrid.structure import CAPACITY, HOURS, POWER, band
 from tether_plants.plant import Check
+from tether_plants.verifying import verified
 
 
 def checks(days: int) -> list[Check]:
@@ -33,6 +37,29 @@ def checks(days: int) -> list[Check]:
                 name: max(most, float(each)) for (name, most), each in zip(worst.items(), off, strict=True)
             }
     allowed = (1e-9, 1e-3, 1e-9)
-    return [
+    found = [
         Check(name, days * HOURS, *pair) for name, *pair in zip(worst, worst.values(), allowed, strict=True)
     ]
+    return [*found, *constants()]
+
+
+def constants() -> list[Check]:
+    """The Lipschitz constants, by `tether.verify` on Vessim's own microgrid; a state is the charge, and the sun's."""
+
+    def put(env: Any, state: Any) -> None:
+        series = env.series.copy()
+        series[:, 0] = state[1]
+        env.begin(series)
+        env.battery.charge_level, env.battery._soc = 1e3 * state[0], state[0] / CAPACITY
+        env.original.sample(0)
+
+    low, high = band()
+    simulator = gymnasium_simulator(
+        Hourly(),
+        put,
+        store,
+        states=(np.array([0.0, low.min()]), np.array([CAPACITY, high.max()])),
+        get_state=lambda _, seen: seen[:2],
+        shared=(1,),
+    )
+    return verified(simulator, KNOWN)
