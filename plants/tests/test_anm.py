@@ -10,7 +10,7 @@ from tether.certificates.structure import Round
 from tether.core.ops import NUMPY
 from tether_plants.anm import greedy
 from tether_plants.anm.adapter import LEVELS, ROUNDS, Grid, prior, table
-from tether_plants.anm.flow import OFF, held, played
+from tether_plants.anm.flow import OFF, held, network, played
 from tether_plants.anm.model import QuickGrid
 from tether_plants.anm.structure import GridStructure
 from tether_plants.plant import find
@@ -29,6 +29,19 @@ def test_our_power_flow_is_that_of_the_original_environment():
         assert penalty == pytest.approx(info["cost"], abs=OFF)
         assert 100.0 * lost == pytest.approx(-reward, abs=0.01)
         assert charge == pytest.approx(observation[1], abs=1e-3)
+
+
+def test_the_fixed_point_is_one_wherever_a_round_can_be():
+    known, rng = network(), np.random.default_rng(2)
+    admittance, bus = known["G"] + 1j * known["B"], np.eye(5)[2:]
+    for _ in range(200):
+        clock = int(rng.integers(96))
+        own = np.array([*(rng.uniform(0.0, 1.0, 2) * known["potential"][clock]), rng.choice([-0.5, 0.5])])
+        power = (known["loads"][clock] + own + 0.2j * known["loads"][clock]) @ bus
+        voltage = np.ones(6, dtype=complex)
+        for _ in range(12):
+            voltage[1:] = 1.0 + (known["R"] + 1j * known["X"]) @ np.conj(power / voltage[1:])
+        np.testing.assert_allclose((voltage * np.conj(admittance @ voltage))[1:], power, atol=1e-6)
 
 
 def test_the_prior_is_the_shipped_mpc():

@@ -15,6 +15,7 @@ from tether_plants.building import model
 from tether_plants.building.adapter import TARGET
 from tether_plants.building.adapter import prior as rule
 from tether_plants.building.certificates import shadowed
+from tether_plants.building.checks import constants
 from tether_plants.building.linear import LinearStructure
 from tether_plants.plant import Learned, find
 from tether_plants.study import play
@@ -38,6 +39,14 @@ def test_a_wrong_model_is_found_out(monkeypatch):
     A, *rest = model.plant_of()
     monkeypatch.setattr(model, "plant_of", lambda: (1.001 * A, *rest))
     assert not all(check.holds for check in PLANT.checks(1))
+
+
+def test_a_constant_that_is_too_small_is_refuted_on_the_original_environment():
+    claimed = model.lipschitz_constants()
+    found = constants(replace(claimed, immediate=0.8 * claimed.immediate))
+    refuted = [check.what for check in found if not check.holds]
+    assert len(refuted) == 1
+    assert "immediate" in refuted[0]
 
 
 def test_the_bounds_hold_whatever_the_weather_does():
