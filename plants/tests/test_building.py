@@ -11,7 +11,12 @@ import tether
 from tether.certificates import Shadowing
 from tether.certificates.structure import Round
 from tether.core.ops import NUMPY
-from tether_plants import building
+from tether_plants.building import model
+from tether_plants.building.adapter import TARGET
+from tether_plants.building.adapter import prior as rule
+from tether_plants.building.certificates import shadowed
+from tether_plants.building.checks import constants
+from tether_plants.building.linear import LinearStructure
 from tether_plants.plant import Learned, find
 from tether_plants.study import play
 
@@ -31,18 +36,26 @@ def test_the_original_environment_keeps_what_is_assumed_of_it():
 
 
 def test_a_wrong_model_is_found_out(monkeypatch):
-    A, *rest = building.plant_of()
-    monkeypatch.setattr(building, "plant_of", lambda: (1.001 * A, *rest))
+    A, *rest = model.plant_of()
+    monkeypatch.setattr(model, "plant_of", lambda: (1.001 * A, *rest))
     assert not all(check.holds for check in PLANT.checks(1))
 
 
+def test_a_constant_that_is_too_small_is_refuted_on_the_original_environment():
+    claimed = model.lipschitz_constants()
+    found = constants(replace(claimed, immediate=0.8 * claimed.immediate))
+    refuted = [check.what for check in found if not check.holds]
+    assert len(refuted) == 1
+    assert "immediate" in refuted[0]
+
+
 def test_the_bounds_hold_whatever_the_weather_does():
-    structure, rng = building.structure_of(), np.random.default_rng(0)
-    A, B, *_ = building.plant_of()
+    structure, rng = model.structure_of(), np.random.default_rng(0)
+    A, B, *_ = model.plant_of()
     low, high = (np.array(end) for end in structure.disturbance)
     tightest = np.inf
     for _ in range(200):
-        own = building.TARGET + rng.uniform(-4.0, 4.0, 6)
+        own = TARGET + rng.uniform(-4.0, 4.0, 6)
         gap = rng.uniform(-2.0, 2.0, 6)
         wish = rng.uniform(-1.0, 1.0, 6)
         now = Round((gap,), (own,), structure._prior(own, NUMPY), 2.0, 0.0, -1.0, 1.0)
@@ -54,7 +67,7 @@ def test_the_bounds_hold_whatever_the_weather_does():
             if n == 0:
                 actions[0] = wish
             states = [A @ x + B @ a + weather for x, a in zip(states, actions, strict=True)]
-            own_cost, prior_cost = (0.999 * np.linalg.norm(x - building.TARGET) for x in states)
+            own_cost, prior_cost = (0.999 * np.linalg.norm(x - TARGET) for x in states)
             total += own_cost - 3.0 * prior_cost
             bound = bounds.totals[min(n, len(bounds.totals) - 1)]
             assert total <= bound + 1e-9
@@ -63,7 +76,7 @@ def test_the_bounds_hold_whatever_the_weather_does():
 
 
 def test_a_plant_that_the_prior_cannot_keep_is_refused():
-    structure = building.structure_of()
+    structure = model.structure_of()
     with pytest.raises(ValueError, match="the prior may leave"):
         replace(structure, disturbance=tuple(tuple(5.0 * np.array(end)) for end in structure.disturbance))
 
@@ -89,12 +102,12 @@ def test_replaying_the_prior_saves_a_quarter_of_the_energy_and_constants_do_not(
 def test_a_guard_that_is_loosened_by_5_percent_is_found(prior):
     contract = PLANT.contract
     loose = tether.Contract(lam=contract.lam, b=1.05 * contract.b, horizon=contract.horizon, cost_floor=0.0)
-    guarded = play(PLANT, DAYS, OFF, building.shadowed(loose))
+    guarded = play(PLANT, DAYS, OFF, shadowed(loose))
     assert tether.audit(guarded.costs, prior.costs, contract).violation_rate > 0.0
 
 
 def test_episodes_side_by_side_are_what_the_online_guard_plays():
-    certificate = building.shadowed(PLANT.contract)
+    certificate = shadowed(PLANT.contract)
     together = play(PLANT, DAYS[:1], OFF, certificate)
     online = play(PLANT, DAYS[:1], OFF, certificate, online=True)
     np.testing.assert_allclose(together.actions, online.actions, atol=1e-5)
@@ -102,23 +115,23 @@ def test_episodes_side_by_side_are_what_the_online_guard_plays():
 
 
 def test_a_bound_that_forgets_later_rounds_breaks_the_promise(prior):
-    class Hasty(building.LinearStructure):
+    class Hasty(LinearStructure):
         def bounds(self, now, action, plan, ops):
             found = super().bounds(now, action, plan, ops)
             return found._replace(totals=found.totals[:1])
 
-    known = building.structure_of()
+    known = model.structure_of()
     hasty = Hasty(**{each.name: getattr(known, each.name) for each in fields(known)})
     tight = tether.Contract(lam=0.0, b=0.2, horizon=288, cost_floor=0.0)
 
     def save_and_strike(observations, features):
         strikes = features[:, 3:] % 60.0 < 4.0  # rounds left
-        return np.where(strikes, 0.0, building.prior(observations))
+        return np.where(strikes, 0.0, rule(observations))
 
     strike = Learned(OFF.propose, save_and_strike)
-    guarded = play(PLANT, DAYS, strike, Shadowing(tight, hasty, building.Office()))
+    guarded = play(PLANT, DAYS, strike, Shadowing(tight, hasty, model.Office()))
     assert tether.audit(guarded.costs, prior.costs, tight).violation_rate > 0.0
-    honest = play(PLANT, DAYS, strike, building.shadowed(tight))
+    honest = play(PLANT, DAYS, strike, shadowed(tight))
     assert tether.audit(honest.costs, prior.costs, tight).violation_rate == 0.0
 
 

@@ -11,8 +11,8 @@ import pytest
 import tether
 from tether.certificates.structure import Round
 from tether.core.ops import NUMPY
-from tether_plants.evcharging import Garage
-from tether_plants.evstructure import AMPERE, CHARGERS, FULL, HOURS, Shadowed, flow, pilots
+from tether_plants.evcharging.adapter import Garage
+from tether_plants.evcharging.structure import AMPERE, CHARGERS, FULL, HOURS, Shadowed, flow, pilots
 from tether_plants.plant import Learned, find
 from tether_plants.study import play
 

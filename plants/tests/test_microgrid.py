@@ -11,9 +11,9 @@ import pytest
 import tether
 from tether.certificates.structure import Round
 from tether.core.ops import FLOATS, NUMPY
-from tether_plants.live import live
+from tether_plants.microgrid.live import live
+from tether_plants.microgrid.structure import CAPACITY, HOURS, POWER, Reserve, band, moved, risk
 from tether_plants.plant import Learned, find
-from tether_plants.reserve import CAPACITY, HOURS, POWER, Reserve, band, moved, risk
 from tether_plants.study import play
 
 PLANT = find("microgrid")

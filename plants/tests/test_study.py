@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tether_plants.__main__ import main
 from tether_plants.figures import write_figure
 from tether_plants.page import write_docs, write_page
-from tether_plants.plant import Check, find
+from tether_plants.plant import PLANTS, Check, find
 from tether_plants.study import study
 from tether_plants.summary import summary
 
@@ -18,7 +20,11 @@ from tether_plants.summary import summary
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plants")
-    plant = replace(find("building"), checks=lambda _: [Check("nothing, degrees", 1, 0.0, 1.0)])
+    plant = replace(
+        find("building"),
+        checks=lambda _: [Check("nothing, degrees", 1, 0.0, 1.0)],
+        absent={"compiled": lambda: "it was not asked for, 0 times"},
+    )
     found = study(
         plant,
         seeds=1,
@@ -38,6 +44,19 @@ def test_a_study_says_what_was_gained_kept_and_violated(results):
     assert rows["off", "shadowed"]["violation_rate"] == 0.0
     assert 0.0 < rows["off", "lipschitz"]["kept"] < rows["off", "shadowed"]["kept"] < 1.0
     assert json.loads((folder / "building" / "results.json").read_text())["sections"][0]["rows"]
+
+
+def test_a_certificate_that_gives_nothing_is_a_row_with_its_reason(results):
+    section = results[0]["sections"][0]
+    assert section["rows"][-1][:2] == ["any", "compiled"]
+    assert "none" in section["rows"][-1]
+    assert section["text"].endswith("Compiled: it was not asked for, 0 times.")
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_an_adapter_has_at_most_150_lines(name):
+    module = importlib.import_module(f"tether_plants.{name}.adapter")
+    assert len(Path(module.__file__).read_text().splitlines()) <= 150
 
 
 def test_the_gallery_shows_every_plant_and_loads_nothing_from_elsewhere(results):

@@ -28,9 +28,14 @@ def ours(
     *,
     passes: int = 30,
     batch: int = 20,
-    rate: float = 1e-2,
+    rate: float = 3e-3,
+    starts: int = 6,
 ) -> Learner:
     """ACRL, trained through the guard on the plant's model; without a guard RL, which knows no cost.
+
+    Behind a guard a proposal far outside of the safe set has next to no gradient, so that a network can be stuck from
+    the first steps on. Several are trained, from other weights each, and the one that earned most in the last pass
+    through the *training* episodes is kept.
 
     Args:
         env: Makes the plant as an environment of tether's, which the checks compare with the original one; from a
@@ -39,6 +44,7 @@ def ours(
         passes: Times that the training episodes are gone through.
         batch: Episodes of a gradient step.
         rate: Of Adam at the start.
+        starts: Networks that are trained.
     """
 
     def learner(plant: Plant, seed: int, certificate: str | None) -> Learned:
@@ -49,10 +55,12 @@ def ours(
         known_env, episodes = env(), data(plant.episodes(seed, 1)[0])
         known = plant.certificates[certificate or next(iter(plant.certificates))](plant.contract)
         recipe = Recipe(passes=passes, batch=batch, learning_rate=rate)
+        seeds = [starts * seed + i for i in range(starts)]
         training = train(
-            "acrl" if certificate else "rl", known_env, episodes, known, seeds=[seed], recipe=recipe
+            "acrl" if certificate else "rl", known_env, episodes, known, seeds=seeds, recipe=recipe
         )
-        policy = training.policy(plant.contract.lam, plant.contract.b, seed)
+        best = seeds[int(np.argmax(training.history.rewards[-1, 0]))]
+        policy = training.policy(plant.contract.lam, plant.contract.b, best)
         size = len(known_env.observation_names)
 
         def one(observation: Any, features: Any) -> Any:
@@ -70,7 +78,8 @@ def ours(
                 return np.asarray(batched(np.concatenate([observations[:, :size], memory], axis=1)))
 
         broken = float(training.history.violations.mean())
-        return Learned(propose, rows, training={"episodes": passes * len(episodes), "violation_rate": broken})
+        told = {"episodes": starts * passes * len(episodes), "violation_rate": broken}
+        return Learned(propose, rows, training=told)
 
     return learner
 

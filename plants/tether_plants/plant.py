@@ -88,6 +88,8 @@ class Plant:
     """By name: ours, sb3, and rules that ask for as much as they can."""
     checks: Callable[[int], list[Check]]
     """(episodes) The assumptions against the original environment."""
+    absent: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    """Certificates that give nothing here, by name, to why, with the number that was measured."""
     measures: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
     """Further numbers of a run (`tether_plants.study.Played`), by name, beside those of the prior's run."""
     most: int | None = None

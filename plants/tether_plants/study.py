@@ -151,6 +151,9 @@ def study(
         report(
             f"{'holds' if check.holds else 'FAILS'}  {check.what}: {check.worst:.3g} of {check.allowed:.3g}"
         )
+    absent = {name: why() for name, why in plant.absent.items()}
+    for name, why in absent.items():
+        report(f"no {name} certificate: {why}")
     for seed in range(seeds):
         wanted = [
             (learner, name, min(episodes, plant.few.get(name or "", episodes)))
@@ -181,8 +184,8 @@ def study(
             rows.append(row_of(plant, played, prior.first(few), seed, **who))
             traces.setdefault(f"{learner} {name or 'unguarded'}", played.costs[0].tolist())
             report(line(rows[-1]))
-            _write(folder, plant, rows, checks, traces)
-    return _write(folder, plant, rows, checks, traces)
+            _write(folder, plant, rows, checks, absent, traces)
+    return _write(folder, plant, rows, checks, absent, traces)
 
 
 def line(row: dict[str, Any]) -> str:
@@ -204,7 +207,9 @@ def _left(folder: Path, plant: Plant) -> tuple[list[dict[str, Any]], dict[str, A
     return [], {}
 
 
-def _write(folder: Path, plant: Plant, rows: Any, checks: Any, traces: Any) -> dict[str, Any]:
+def _write(
+    folder: Path, plant: Plant, rows: Any, checks: Any, absent: dict[str, str], traces: Any
+) -> dict[str, Any]:
     results: dict[str, Any] = {
         "plant": plant.name,
         "title": plant.title,
@@ -215,6 +220,7 @@ def _write(folder: Path, plant: Plant, rows: Any, checks: Any, traces: Any) -> d
         "contract": plant.contract.to_dict(),
         "rows": rows,
         "checks": [{**asdict(check), "holds": check.holds} for check in checks],
+        "absent": absent,
         "traces": traces,
     }
     results["sections"] = [section(results)]

@@ -13,13 +13,17 @@ TITLES = {None: "unguarded", "lipschitz": "Lipschitz", "compiled": "compiled", "
 def summary(results: dict[str, Any]) -> list[dict[str, Any]]:
     """One row for each learner and certificate, in their order: means and spreads over the seeds.
 
-    `kept` is the share of what the same learner gains without a guard, on the same episodes.
+    `kept` is the share of what the same learner gains without a guard, with the same seeds; where a guard is played for
+    fewer episodes, those of the others are its first ones and more.
     """
     rows: dict[tuple[str, Any], list[Any]] = {}
     for row in results["rows"]:
         rows.setdefault((row["learner"], row["certificate"]), []).append(row)
     found = []
-    for (learner, certificate), own in rows.items():
+    learners, guards = list(dict.fromkeys(learner for learner, _ in rows)), list(TITLES)
+    order = sorted(rows, key=lambda each: (learners.index(each[0]), guards.index(each[1])))
+    for learner, certificate in order:
+        own = rows[learner, certificate]
         gains = np.array([row["return"] - row["prior_return"] for row in own])
         free = [row for row in rows.get((learner, None), []) if row["seed"] in {each["seed"] for each in own}]
         wide = np.array([row["return"] - row["prior_return"] for row in free])
@@ -84,6 +88,10 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
                 "-" if learned is None else f"{learned:.1%}",
             ]
         )
+    rows += [["any", TITLES.get(name, name), *["-"] * 4, "none", *["-"] * 2] for name in results["absent"]]
+    reasons = "".join(
+        f" {TITLES.get(name, name).capitalize()}: {why}." for name, why in results["absent"].items()
+    )
     episodes = results["rows"][0]["episodes"]
     few = {row["certificate"]: row["episodes"] for row in results["rows"] if row["episodes"] != episodes}
     fewer = "".join(f"; {TITLES.get(name, name)}: {count}" for name, count in few.items())
@@ -91,7 +99,8 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
         "title": f"{results['title']}: lam = {contract['lam']:g}, b = {contract['b']:g}",
         "text": f"{results['source']}; so many seeds from 0 on, {episodes} episodes each{fewer}. Reward: "
         f"{results['reward']}; ± standard deviation over seeds. Kept: share of what the same learner gains without a "
-        "guard. Violated: share of the episodes, audited against the prior in the original environment.",
+        "guard, in all episodes of the same seeds. Violated: share of the episodes, audited against the prior in the original environment."
+        + reasons,
         "columns": columns,
         "rows": rows,
     }

@@ -9,8 +9,8 @@ import numpy as np
 
 import tether
 from tether.core.ops import NUMPY
+from tether_plants.microgrid.structure import CAPACITY, HOURS, POWER, START, moved, risk
 from tether_plants.plant import Learned, Plant
-from tether_plants.reserve import CAPACITY, HOURS, POWER, START, moved, risk
 from tether_plants.search import cross_entropy
 
 DAYS, WEIGHTS, SELL = 20, 7, 0.5

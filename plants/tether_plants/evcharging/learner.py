@@ -14,14 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.core.ops import jax_ops
-from tether_plants.evstructure import AMPERE, CHARGERS, FULL, HOURS, ROUNDS, flow
+from tether_plants.evcharging.adapter import CARBON, PROFIT
+from tether_plants.evcharging.structure import AMPERE, CHARGERS, FULL, HOURS, ROUNDS, flow
 from tether_plants.plant import Learned, Plant, find
 from tether_plants.search import cross_entropy
 
 CARS, DAYS = 60, 8
 OPS = jax_ops()
-PROFIT, CARBON = 0.03, 0.19
-"""Dollars a kWh and a kg."""
 SHARES = jnp.array([1.0, 0.75, 0.5, 0.25, 0.0])
 START = np.array([3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 

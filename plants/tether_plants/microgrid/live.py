@@ -1,8 +1,8 @@
 """Vessim runs a day by itself, and asks the guard, a service of its own, what to do with the battery every hour.
 
-`python -m tether_plants.live` starts `tether serve`, lets a seller dispatch through `tether.Client`, and compares with
-a day under Vessim's DefaultDispatchPolicy. `--kill 12` kills the service at noon: from then on the client plays the
-prior, and the promise is kept.
+`python -m tether_plants.microgrid.live` starts `tether serve`, lets a seller dispatch through `tether.Client`, and
+compares with a day under Vessim's DefaultDispatchPolicy. `--kill 12` kills the service at noon: from then on the client
+plays the prior, and the promise is kept.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import vessim
 
 import tether
 from tether.core.ops import NUMPY
-from tether_plants.gridlearner import stored
-from tether_plants.microgrid import PLANT, Dispatch, day, parts
-from tether_plants.reserve import HOURS, POWER, risk
+from tether_plants.microgrid import PLANT
+from tether_plants.microgrid.adapter import Dispatch, parts
+from tether_plants.microgrid.learner import stored
+from tether_plants.microgrid.model import day
+from tether_plants.microgrid.structure import HOURS, POWER, risk
 
 CONFIG = """[journal]
 path = "journal"

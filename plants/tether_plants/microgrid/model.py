@@ -10,8 +10,8 @@ import numpy as np
 import tether
 from tether.data.episodes import Episodes
 from tether.systems.system import System
-from tether_plants.gridlearner import SELL
-from tether_plants.reserve import CAPACITY, HOURS, POWER, RESERVE, START, Reserve, band
+from tether_plants.microgrid.learner import SELL
+from tether_plants.microgrid.structure import CAPACITY, HOURS, POWER, RESERVE, START, Reserve, band
 
 
 def day(number: int) -> Any:
