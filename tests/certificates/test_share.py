@@ -180,3 +180,18 @@ def test_the_way_to_an_astronomically_far_proposal_is_searched_as_well(farthest)
 
     share = largest_share(excess, None, farthest, FLOATS)
     assert 0.7 * edge < share <= edge
+
+
+def test_what_is_known_of_both_ends_is_not_worked_out_again():
+    for excess in (each for each in EXCESSES if not each(1.0) <= 0.0):
+        tried = []
+
+        def watched(_, share, excess=excess, tried=tried):
+            tried.append(share)
+            return excess(share)
+
+        share, order = documented(excess, 1.0)
+        known = excess(0.0), excess(1.0)
+        found = largest_share(watched, None, 1.0, FLOATS, SEARCH, known)
+        assert found == pytest.approx(share, rel=1e-12, abs=0.0)
+        assert tried == pytest.approx(order[2:], rel=1e-12, abs=0.0)

@@ -551,6 +551,21 @@ def test_carbon_the_largest_excess_on_a_line_is_that_of_all_its_points(seed):
     np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
+def test_carbon_on_floats_the_ends_and_the_inside_of_a_line_are_all_of_it():
+    rng = np.random.default_rng(0)
+    first, rise = rng.uniform(0.0, 1.0, (2, 400)), rng.uniform(0.0, 3.0, (2, 400))
+    rows = np.stack([*first, *(first + rise), rng.choice([0.0, 0.5], 400)], axis=-1).tolist()
+    inside = 0
+    for a, b, a_1, b_1, each in rows:
+        ends = max(_excess_at(*point, each, FLOATS) for point in ((a, b), (a_1, b_1)))
+        found = _excess_inside((a, b), (a_1, b_1), each, FLOATS)
+        compiled = _excess_inside((a, b), (a_1, b_1), each, NUMPY)
+        assert max(ends, found) == max(ends, compiled)
+        assert found in (compiled, -math.inf)
+        inside += found > ends
+    assert inside > 10
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_carbon_the_largest_product_on_a_line_is_that_of_all_its_points_and_not_negative(seed):
     (first, second, first_1, second_1), _, t = lines(seed)
