@@ -99,8 +99,8 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
         "title": f"{results['title']}: lam = {contract['lam']:g}, b = {contract['b']:g}",
         "text": f"{results['source']}; so many seeds from 0 on, {episodes} episodes each{fewer}. Reward: "
         f"{results['reward']}; ± standard deviation over seeds. Kept: share of what the same learner gains without a "
-        "guard, in all episodes of the same seeds. Violated: share of the episodes, audited against the prior in the original environment."
-        + reasons,
+        "guard, in all episodes of the same seeds. Violated: share of the episodes, audited against the prior in the "
+        "original environment." + reasons,
         "columns": columns,
         "rows": rows,
     }
