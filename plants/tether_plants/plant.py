@@ -98,9 +98,6 @@ class Plant:
     """Certificates for which fewer episodes a seed are played, one after the other, because a round takes long."""
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Certificates behind which only these learners are tried, because training takes long."""
-    charged: Mapping[str, Callable[[Any, Any, Any, Any], Any]] = field(default_factory=dict)
-    """Certificates that keep an account of another cost, which is never below that of the environment:
-    (observation, action, next observation, info) to a number. The audit knows only the environment's."""
 
 
 def find(name: str) -> Plant:

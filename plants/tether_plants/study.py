@@ -47,7 +47,6 @@ def play(
     certificate: Certificate | None = None,
     *,
     online: bool = False,
-    cost: Any = None,
 ) -> Played:
     """Play these episodes in the original environment: the prior if there is no policy, else through the guard if any.
 
@@ -58,9 +57,7 @@ def play(
         return _side_by_side(plant, episodes, policy, certificate)
     env: Any = plant.make()
     if certificate is not None:
-        env = Guarded(
-            env, certificate, plant.prior, cost=cost, append_memory=policy is not None and policy.memory
-        )
+        env = Guarded(env, certificate, plant.prior, append_memory=policy is not None and policy.memory)
     horizon, started, rows = plant.contract.horizon, time.perf_counter(), []
     for episode in episodes:
         observation, _ = env.reset(options={"episode": int(episode)})
@@ -172,14 +169,7 @@ def study(
         for learner, name, few in wanted:
             policy = plant.learners[learner](plant, seed, name)
             certificate = None if name is None else plant.certificates[name](plant.contract)
-            played = play(
-                plant,
-                test[:few],
-                policy,
-                certificate,
-                online=name in plant.few,
-                cost=plant.charged.get(name or ""),
-            )
+            played = play(plant, test[:few], policy, certificate, online=name in plant.few)
             who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
             rows.append(row_of(plant, played, prior.first(few), seed, **who))
             traces.setdefault(f"{learner} {name or 'unguarded'}", played.costs[0].tolist())

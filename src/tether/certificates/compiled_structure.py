@@ -129,12 +129,12 @@ class CompiledStructure(Structure):
 
     @property
     def low(self) -> Any:
-        """Of the actions."""
+        """Of the actions, as `high`."""
         return self.model.action[0]
 
     @property
     def high(self) -> Any:
-        """Of the actions."""
+        """See `low`."""
         return self.model.action[1]
 
     @cached_property
@@ -189,19 +189,7 @@ class CompiledStructure(Structure):
 
     def read(self, observation: Observation) -> Any:
         """(x, z) of an observation."""
-        if self.model.read is not None:
-            x, z = self.model.read(observation)
-        else:
-            flat = jnp.reshape(jnp.asarray(observation), (-1,))
-            n = self.model.sizes[0]
-            x, z = flat[:n], flat[n:]
-        x, z = jnp.reshape(jnp.asarray(x), (-1,)), jnp.reshape(jnp.asarray(z), (-1,))
-        if (x.size, z.size) != self.model.sizes[:2]:
-            raise ValueError(
-                f"an observation must give {self.model.sizes[0]} entries of the state and {self.model.sizes[1]} of the "
-                f"context, got {x.size} and {z.size}"
-            )
-        return x, z
+        return self.flat.read(observation)
 
     def admits(self, seen: Any, ops: Ops) -> Flag:  # noqa: ARG002
         """Whether state and context are numbers; `refine`, which knows their round-off, looks at their ranges."""
@@ -413,15 +401,12 @@ class CompiledStructure(Structure):
 
         def within_box(low: Array, high: Array) -> Array:
             box = Interval(low, high)
-            after, excess = turn(
-                Boxes(box, subtract(box, everywhere), everywhere), self.flat.box("context", dtype), lam, floor
-            )
+            everything = Boxes(box, subtract(box, everywhere), everywhere)
+            after, excess = turn(everything, self.flat.box("context", dtype), lam, floor)
             return jnp.where(inside(after.own, box), jnp.maximum(excess, 0.0), jnp.inf)
 
-        tried = [jnp.stack(ends) for ends in zip(near, everywhere, strict=True)]
-        found = jax.vmap(within_box)(*tried)
-        held = inside(boxes.own, everywhere)
-        return jnp.minimum(found[0], jnp.where(held, found[1], jnp.inf))
+        found = jax.vmap(within_box)(*(jnp.stack(ends) for ends in zip(near, everywhere, strict=True)))
+        return jnp.minimum(found[0], jnp.where(inside(boxes.own, everywhere), found[1], jnp.inf))
 
     def _prior_round(
         self, boxes: Boxes, context: Interval, lam: Number, floor: Number

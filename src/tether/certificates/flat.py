@@ -22,6 +22,22 @@ class Flat:
     def _shaped(self, which: int, values: Array) -> Array:
         return jnp.reshape(values, self.model.shapes[which])
 
+    def read(self, observation: Any) -> tuple[Array, Array]:
+        """(x, z) of an observation."""
+        if self.model.read is not None:
+            x, z = self.model.read(observation)
+        else:
+            flat = jnp.reshape(jnp.asarray(observation), (-1,))
+            n = self.model.sizes[0]
+            x, z = flat[:n], flat[n:]
+        x, z = jnp.reshape(jnp.asarray(x), (-1,)), jnp.reshape(jnp.asarray(z), (-1,))
+        if (x.size, z.size) != self.model.sizes[:2]:
+            raise ValueError(
+                f"an observation must give {self.model.sizes[0]} entries of the state and {self.model.sizes[1]} of the "
+                f"context, got {x.size} and {z.size}"
+            )
+        return x, z
+
     def played(self, x: Array, z: Array, a: Array, w: Array) -> list[Array]:
         """Cost [1] and next state [n]."""
         given = [self._shaped(i, each) for i, each in enumerate((x, z, a, w))]

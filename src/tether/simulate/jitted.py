@@ -7,9 +7,19 @@ from functools import partial, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import equinox as eqx
-import jax
 
 from tether.core.compiler import compiler_options
+
+try:
+    from jax._src.core import trace_state_clean
+except (
+    ImportError
+):  # not a promise of JAX's: then every program is compiled as a part would be, and is slower
+
+    def trace_state_clean() -> bool:
+        """Whether nothing is being traced; here, unknown."""
+        return False
+
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -24,8 +34,9 @@ class jitted(Generic[Given, Found]):  # noqa: N801
         function: Of arrays and of anything else, as `equinox.filter_jit` takes it.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> doubled = jitted(lambda values: 2.0 * values)
-        >>> float(doubled(jax.numpy.ones(())))
+        >>> float(doubled(jnp.ones(())))
         2.0
     """
 
@@ -43,7 +54,7 @@ class jitted(Generic[Given, Found]):  # noqa: N801
 
     def __call__(self, *given: Given.args, **named: Given.kwargs) -> Found:
         """Run it."""
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((given, named))):
+        if not trace_state_clean():
             return self._program("part")(*given, **named)
         long = any(getattr(each, "long", False) for each in (*given, *named.values()))
         return self._program("long" if long else "short")(*given, **named)
