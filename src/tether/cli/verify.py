@@ -342,6 +342,7 @@ def _compiled(options: Options) -> tuple[System, int, float, int]:
 
 def _show_compiled(options: Options, found: dict[str, Inclusion]) -> int:
     from tether.assure.inclusions import LOOSEN
+    from tether.certificates.explain import finite
 
     _, _, lam, episodes = _compiled(options)
     table = Table(
@@ -357,7 +358,7 @@ def _show_compiled(options: Options, found: dict[str, Inclusion]) -> int:
         noticed = "found" if each.sharp else "NOT found" if each.slack < math.inf else "-"
         table.add_row(each.bound, f"{each.compared}", f"{each.broken}", f"{each.slack:.2g}", noticed)
     shell.console.print(table)
-    inclusions = [asdict(each) for each in found.values()]
+    inclusions = [finite(asdict(each)) for each in found.values()]
     shell.finish(options.out, {"system": options.system, "lam": lam, "inclusions": inclusions})
     if options.loosen is None:
         return int(any(each.broken for each in found.values()))
