@@ -28,6 +28,7 @@ import numpy as np
 
 from tether.assure.attack import Hostile, hostile_episodes, plants
 from tether.certificates.structure import Round
+from tether.core.compiler import compiler_options
 from tether.core.contract import Contract
 from tether.core.ops import FLOAT64, jax_ops
 from tether.data.episodes import Episodes
@@ -109,7 +110,8 @@ def inclusions(
     look = _Look(env, certificate.system, certificate.contract, policy, plan)
     with jax.enable_x64(True):
         drawn = {name: jnp.asarray(episodes[name]) for name in env.drawn_names}
-        found = jax.tree.map(np.asarray, jax.jit(jax.vmap(look.episode))(drawn))
+        played = jax.jit(jax.vmap(look.episode), compiler_options=compiler_options(long=True))
+        found = jax.tree.map(np.asarray, played(drawn))
     name = ("prior", *certificate.system.backups)[plan]
     least, width = certificate.contract.cost_floor * (1.0 + 1e-6), found["width"]
     results = [
@@ -200,8 +202,15 @@ class _Look:
             "ceiling": (said.ceiling, cost),
             "inside": jnp.minimum(where - box.low, box.high - where),
             "width": box.high - box.low,
-            "possible": told.possible,
+            # A policy without a guard may leave the range of states, of which the certificate says nothing.
+            "possible": told.possible | ~self._covered(own, draw),
         }
+
+    def _covered(self, state: Any, draw: Any) -> Any:
+        """Whether a state is in the model's range."""
+        x, _ = self.structure.read(self.env.observation(state, draw))
+        low, high = self.structure.model.box("state")
+        return jnp.all((x >= low) & (x <= high))
 
     def _excess(self, cost: Any, prior_cost: Any) -> Any:
         return cost - (1.0 + self.contract.lam) * prior_cost
