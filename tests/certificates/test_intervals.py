@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tether.certificates.enclosures import CannotBound
-from tether.certificates.intervals import UNARY, Interval, meet, outward, times
+from tether.certificates.intervals import UNARY, Interval, meet, outward, times, unrounded
 from tether.certificates.primitives import RULES
 from tether.certificates.programs import Program, dense, enclose
 
@@ -296,3 +296,32 @@ def test_an_operation_that_cannot_be_bounded_is_named_with_its_line(name, functi
     wanted = "argmax|index" if name == "index" else name
     with pytest.raises(CannotBound, match=rf"({wanted}).*test_intervals\.py, line \d+"):
         Program(function, 2, np.float32).enclosed(box, True)
+
+
+@pytest.mark.parametrize(
+    "bent",
+    [
+        lambda v: jnp.maximum(v, 0.0),
+        lambda v: jnp.minimum(0.0, v),
+        lambda v: jnp.clip(v, -1.0, 0.0),
+        abs,
+        lambda v: jnp.where(v >= 0.0, v, 0.0),
+        lambda v: jnp.where(v < 0.0, 1.0, 2.0),
+        lambda v: jnp.floor(v),
+    ],
+)
+@pytest.mark.parametrize("box", [(0.0, 1.0), (-1.0, 0.0), (0.0, 0.0)])
+def test_a_search_that_does_not_round_sees_both_sides_of_a_kink_that_rounding_reaches(bent, box):
+    """A box that ends at the kink but for round-off: the slopes jump there, far more than any reserve pays for."""
+
+    def slopes():
+        with jax.enable_x64(True):
+            program = Program(lambda u: bent(3.0 * u[0] - 2.0 * u[0])[None], 1, np.float64)
+            ends = Interval(*(jnp.asarray([end]) for end in box))
+            return dense(program.enclosed(ends, True)[0], (1,))
+
+    checked = slopes()
+    with unrounded():
+        searched = slopes()
+    assert float(searched.low[0, 0]) <= float(checked.low[0, 0]) + 1e-12
+    assert float(searched.high[0, 0]) >= float(checked.high[0, 0]) - 1e-12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -278,6 +279,37 @@ def test_what_is_played_is_checked_or_carried(kind):
             assert before.account <= (decision.round - 1) * b
             backup = decision.backup
     assert checked > 3 * carried > 0
+
+
+def test_what_a_search_finds_and_the_check_refuses_is_not_played():
+    """A search may look at cheaper bounds; here they promise that everything is free."""
+
+    class Hasty(type(PLAIN["carbon"].structure)):
+        hasty = False
+
+        @contextlib.contextmanager
+        def searching(self):
+            type(self).hasty = True
+            try:
+                yield
+            finally:
+                type(self).hasty = False
+
+        def bounds(self, now, action, plan, ops):
+            found = super().bounds(now, action, plan, ops)
+            return found._replace(totals=tuple(0.0 * each for each in found.totals)) if self.hasty else found
+
+    env = PLAIN["carbon"]
+    exact = env.structure
+    hasty = Hasty(**{each.name: getattr(exact, each.name) for each in dataclasses.fields(exact)})
+    observation, box = np.array([5.0, 0.0, 0.0, 1.0]), Box(env.low, env.high, "l2")
+    prior = float(env.prior(observation))
+    for ops in (FLOATS, jax_ops()):
+        certificate = Structured(env.contract(0.0, 0.1), hasty)
+        opened = certificate.open(certificate.start(ops), observation, ops)
+        choice = certificate.choose(opened, 0.0, prior, box, ops)
+        assert bool(choice.breached)
+        assert float(choice.action) == pytest.approx(prior, abs=1e-6)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from tether.certificates.intervals import (
     subtract,
     times,
     total,
+    unsure,
 )
 from tether.certificates.programs import Program
 from tether.core.ops import Number
@@ -90,6 +91,7 @@ def rounded(values: Any, dtype: Any, side: float) -> Array:
 
 def inside(value: Interval, box: Interval) -> Array:
     """Whether all of a box is in another one."""
+    value = unsure(value)
     return jnp.logical_and(jnp.all(value.low >= box.low), jnp.all(value.high <= box.high))
 
 

@@ -103,6 +103,20 @@ def outward(low: Array, high: Array, units: float = 1.0) -> Interval:
     return Interval(low - (unit * abs(low) + tiny), high + (unit * abs(high) + tiny))
 
 
+TIE = 1e-10
+"""What counts as the same in programs that do not round outward, relative to the numbers and at least to 1."""
+
+
+def unsure(value: Interval) -> Interval:
+    """What is compared where a program decides by it, as at a kink: wider if the program does not round outward.
+
+    Slopes jump there. A program that does not round must not see one side where rounded ranges hold both.
+    """
+    if _ROUNDED.get() or value.exact or not jnp.issubdtype(value.low.dtype, jnp.floating):
+        return value
+    return Interval(value.low - TIE * (1.0 + abs(value.low)), value.high + TIE * (1.0 + abs(value.high)))
+
+
 def radius_of(box: Interval) -> Array:
     """Half the width, and what rounding the middle may have moved it by."""
     middle = 0.5 * box.low + 0.5 * box.high
@@ -309,7 +323,8 @@ _cosine = partial(_wave, function=jnp.cos, peak=0.0)
 
 def step_slope(function: Callable[[Array], Array], value: Interval) -> Interval:
     """Of a staircase that rises: 0 on a step, infinite across one."""
-    same = function(value.low) == function(value.high)
+    near = unsure(value)
+    same = function(near.low) == function(near.high)
     return Unbounded(jnp.zeros_like(value.low), jnp.where(same, 0.0, jnp.inf))
 
 

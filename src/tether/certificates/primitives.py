@@ -38,6 +38,7 @@ from tether.certificates.intervals import (
     step_slope,
     subtract,
     times,
+    unsure,
 )
 
 LINEAR = frozenset(
@@ -105,7 +106,7 @@ def outputs(equation: Any, values: list[Enclosed]) -> list[Enclosed]:
             for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
     if name in COMPARISONS:
-        return [_truth(_compare(name, *(each.range for each in values)), *values)]
+        return [_truth(_compare(name, *(unsure(each.range) for each in values)), *values)]
     rule = RULES.get(name)
     if rule is not None:
         return [rule(equation, *values)]
@@ -186,6 +187,7 @@ def _extreme(larger: bool, first: Enclosed, second: Enclosed) -> Enclosed:
     found = Interval(low, low if one.exact and other.exact else pick(one.high, other.high))
     if not first.slopes and not second.slopes:
         return Enclosed(found, {})
+    one, other = unsure(one), unsure(other)
     is_first = one.low >= other.high if larger else one.high <= other.low
     is_second = other.low >= one.high if larger else other.high <= one.low
     return Enclosed(found, _either_slopes(is_first, is_second, first.slopes, second.slopes))

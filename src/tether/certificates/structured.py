@@ -213,6 +213,9 @@ class Structured(Ways, Account, Explaining):
         share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
         entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
         taken, margin = self._take(opened, now, entries, share, plans, breached, one)
+        # What the search found and the check does not confirm is not played; what is carried is always safe.
+        refused = one.logical_and(taken.breached, one.logical_not(breached))
+        entries = either(refused, self._carried(opened, now, one), entries, one)
         action = ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
         deviation = length(action - prior, box.norm, ops)
         taken = taken._replace(prior=prior)
