@@ -242,7 +242,7 @@ def _round(
         deviation = length(action - prior, env.norm, ops)
     else:
         choice = certificate.choose(opened, proposal, prior, box, ops)
-        action, deviation, radius = choice.action, choice.deviation, choice.radius
+        action, deviation, radius = _reached(choice.action, proposal), choice.deviation, choice.radius
         margin = jnp.where(choice.breached, jnp.nan, choice.margin)
     before = state
     state, reward, cost = env.step(before, drawn, action)
@@ -271,6 +271,29 @@ def _round(
 def _in_precision(end: Any, dtype: Any) -> Any:
     """Bounds of the actions; vectors in the plant's precision, since JAX must not meet an array of NumPy in two."""
     return jnp.asarray(end, dtype) if np.ndim(end) else end
+
+
+@jax.custom_vjp
+def _reached(action: Any, proposal: Any) -> Any:  # noqa: ARG001
+    """The action that a proposal was moved to; a learner is told where less of a proposal would be better.
+
+    Beyond the edge of the safe set a little more or less of a proposal plays the same, and its derivative is 0: a policy
+    that proposes too much in every round would never learn to save. So where a step against the gradient would move
+    the action inward, away from the edge, the proposal has the gradient of the action.
+    """
+    return action
+
+
+def _reached_forward(action: Any, proposal: Any) -> tuple[Any, tuple[Any, Any]]:
+    return action, (action, proposal)
+
+
+def _reached_backward(kept: tuple[Any, Any], slope: Any) -> tuple[Any, Any]:
+    action, proposal = kept
+    return slope, jnp.where(slope * (proposal - action) > 0.0, slope, 0.0)
+
+
+_reached.defvjp(_reached_forward, _reached_backward)
 
 
 def _judged(held: Any, choice: Choice) -> dict[str, Any]:
