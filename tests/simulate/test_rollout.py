@@ -220,3 +220,26 @@ def test_without_a_last_round_and_with_schedules_the_rollout_decides_as_the_onli
         decision = guard.act(seen, 0.3 * seen[3])
         guard.observe(run.costs[0, h])
         assert decision.action == pytest.approx(float(run.actions[0, h]), rel=1e-12)
+
+
+def test_a_proposal_beyond_the_edge_is_told_where_less_would_be_better_and_only_there():
+    """Its own derivative is 0 there: a learner that proposes too much in every round would do so for ever."""
+    drawn = {name: jnp.asarray(EPISODES[name].T) for name in ENV.series}
+
+    def slope(sign, way):
+        """Of the sum of the actions, or its opposite, by what is proposed above or below the prior's in each round."""
+
+        def total(more):
+            policy = lambda o, key: ENV.prior(o) + way * more  # noqa: E731
+            played = module.play(ENV, policy, drawn, certificate(), 0, "all")
+            # Of the first round alone: what it leaves behind is told by the guard's own derivative.
+            return sign * jnp.sum(played["actions"][0])
+
+        return float(jax.grad(total)(5.0))
+
+    count = len(EPISODES)
+    # Where more of it is wanted nothing is told; where less is, the proposal is told so in every episode.
+    assert slope(-1.0, 1.0) == pytest.approx(0.0, abs=1e-5)
+    assert slope(1.0, 1.0) == pytest.approx(count, rel=1e-5)
+    assert slope(1.0, -1.0) == pytest.approx(0.0, abs=1e-5)
+    assert slope(-1.0, -1.0) == pytest.approx(count, rel=1e-5)
