@@ -277,9 +277,9 @@ def _in_precision(end: Any, dtype: Any) -> Any:
 def _reached(action: Any, proposal: Any) -> Any:  # noqa: ARG001
     """The action that a proposal was moved to; a learner is told where less of a proposal would be better.
 
-    Beyond the edge of the safe set a little more or less of a proposal plays the same, and its derivative is 0: a policy
-    that proposes too much in every round would never learn to save. So where a step against the gradient would move
-    the action inward, away from the edge, the proposal has the gradient of the action.
+    Beyond the edge of the safe set a little more or less of a proposal plays the same, and its derivative is 0: a
+    policy that proposes too much in every round would never learn to save. So where a step against the gradient would
+    move the action inward, away from the edge, the proposal has the gradient of the action.
     """
     return action
 
