@@ -52,6 +52,7 @@ from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
 from tether.core.several import combined
+from tether.core.straight import Straight
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
 
@@ -155,6 +156,7 @@ class Guard(Keeping, Raising, Looking):
         self._box = Box(self._actions.low, self._actions.high, norm)
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
+        self._straight = Straight()
         self.reset()
         self._begin_journal(journal)
 
@@ -243,6 +245,8 @@ class Guard(Keeping, Raising, Looking):
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
         if ops is FLOATS:  # without a context, which costs as much as a few sums
+            if getattr(self.certificate, "straight", False):
+                return self._straightly(wish, prior, epsilon)
             choice = self._chosen(observation, wish, prior, epsilon, ops)
         else:
             with quietly(ops):
@@ -267,6 +271,16 @@ class Guard(Keeping, Raising, Looking):
         # What is no action stands for the safe action that the search begins with.
         asked = math.nan * prior if wish is None else wish
         return self.certificate.choose(opened, asked, prior, self._box, ops)
+
+    def _straightly(self, wish: Action, prior: Action, epsilon: float) -> Choice:
+        """The certificate's choice where all is single numbers, and stays so: it is only to be inside the bounds."""
+        state, box = self._state, self._box
+        choose = self._straight.choosing(self.certificate, state, box, epsilon)
+        choice: Choice = choose(state, math.nan if wish is None else wish, prior)
+        action = choice[0]
+        if not (box[0] <= action <= box[1] and math.isfinite(action)):
+            raise ValueError(f"it chose {action!r}, not a finite action inside the bounds")
+        return choice
 
     @recorded
     def observe(
@@ -379,7 +393,13 @@ class Guard(Keeping, Raising, Looking):
         refused = self._meter.refused(outcome.cost, self._epsilon)
         if refused is None and not self._state.breached:
             self._contradicted(self._watch.paid(outcome.cost))
-        step = partial(self.certificate.update, self._state, self._taken, outcome, self._ops)
+        certificate, state, taken = self.certificate, self._state, self._taken
+        single = isinstance(self._decided, float) and outcome.applied is None and not state.breached
+        if single and getattr(certificate, "straight", False):
+            update = self._straight.updating(certificate, state, taken, outcome.epsilon)
+            step = partial(update, state, taken, outcome.cost)
+        else:
+            step = partial(certificate.update, state, taken, outcome, self._ops)
         self._close(self.round, cost, outcome, refused, 1.0, step)
 
     def _wait(self, outcome: Outcome) -> None:
