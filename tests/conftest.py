@@ -18,7 +18,9 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs witho
 # jaxlib does not know would end the process, so they are for the pinned one only.
 _PINNED = (Path(__file__).resolve().parents[1] / "constraints.txt").read_text().splitlines()
 if f"jaxlib=={metadata.version('jaxlib')}" in _PINNED:
-    _FLAGS = os.environ.get("FLAGEXP") or "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+    _FLAGS = (
+        os.environ.get("FLAGEXP") or "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+    )
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

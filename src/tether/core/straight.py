@@ -2,7 +2,7 @@
 
 Online a round is some hundred sums and comparisons, and calling functions takes longer than all of them. A certificate
 is written in `tether.core.ops.Ops` without an `if` on values, so that it can be run once on names instead of numbers:
-`LINES` writes down each operation as a line of Python, in the order in which plain floats would do it, and what comes
+`_Lines` writes down each operation as a line of Python, in the order in which plain floats would do it, and what comes
 out is compiled as one function. Nothing is left out but what is computed twice from the same names, nothing is put in
 another order and no formula is written again; `tests/core/test_straight.py` compares both on every rule and on hostile
 numbers. What is not told by names (the contract, the constants, the round-off of what is told) becomes a constant, so
@@ -31,7 +31,7 @@ class Name:
     __slots__ = ("_lines", "text")
     __array_ufunc__ = None  # a NumPy number leaves the operation to this class
 
-    def __init__(self, text: str, lines: Lines) -> None:
+    def __init__(self, text: str, lines: _Lines) -> None:
         self.text, self._lines = text, lines
 
     def __bool__(self) -> bool:
@@ -50,10 +50,10 @@ class Name:
         return self._lines.line("{} - {}", other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return self._lines.line("{} * {}", self, other)
+        return self if _one(other) else self._lines.line("{} * {}", self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._lines.line("{} * {}", other, self)
+        return self if _one(other) else self._lines.line("{} * {}", other, self)
 
     def __truediv__(self, other: Any) -> Any:
         return self._lines.line("{} / {}", self, other)
@@ -80,7 +80,12 @@ class Name:
         return self._lines.line("{} >= {}", self, other)
 
 
-class Lines:
+def _one(factor: Any) -> bool:
+    """Whether a product with it is the other factor, to the last digit."""
+    return not isinstance(factor, Name) and bool(factor == 1.0)
+
+
+class _Lines:
     """`tether.core.ops.Ops` that writes each operation down as a line; arrays are not among them."""
 
     cases = 0
@@ -150,15 +155,20 @@ class Lines:
         return self.line(f"_{name}({', '.join('{}' for _ in parts)})", *parts)
 
     def maximum(self, first: Any, second: Any) -> Any:
-        """See `Ops`, as all below."""
-        if not isinstance(first, Name) and not isinstance(second, Name):
-            return FLOATS.maximum(first, second)
-        return self.line("{0} if {0} >= {1} or {0} != {0} else {1}", first, second)
+        return self._farther(first, ">=", second, -math.inf)
 
     def minimum(self, first: Any, second: Any) -> Any:
-        if not isinstance(first, Name) and not isinstance(second, Name):
-            return FLOATS.minimum(first, second)
-        return self.line("{0} if {0} <= {1} or {0} != {0} else {1}", first, second)
+        return self._farther(first, "<=", second, math.inf)
+
+    def _farther(self, first: Any, beyond: str, second: Any, idle: float) -> Any:
+        """The larger or the smaller; what is not a number goes first, and `idle` never comes second."""
+        if isinstance(first, Name):
+            if not isinstance(second, Name) and second == idle:
+                return first
+            return self.line(f"{{0}} if {{0}} {beyond} {{1}} or {{0}} != {{0}} else {{1}}", first, second)
+        if isinstance(second, Name) and first == first:
+            return self.line(f"{{0}} if {{0}} {beyond} {{1}} else {{1}}", first, second)
+        return first if first != first else (max if beyond == ">=" else min)(first, second)
 
     def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
         if not isinstance(condition, Name):
@@ -176,16 +186,19 @@ class Lines:
 
     def turning(self, falls: Callable[[Any], Any], last: Any, most: int) -> Any:
         low, high, middle = self.fresh(), self.fresh(), self.fresh()
-        self.write(f"{low.text} = {high.text} = 1.0")
-        with self.block(f"while {high.text} < {self.text(last)}:"):
-            self.write(f"if not {self.text(falls(high))}: break")
-            self.write(f"{low.text} = {high.text} + 1.0")
-            self.write(f"{high.text} = min(2.0 * {high.text}, {self.text(last)})")
-        with self.block(f"for _ in range({most.bit_length()}):"):
-            self.write(f"if {low.text} >= {high.text}: break")
-            self.write(f"{middle.text} = ({low.text} + {high.text}) // 2.0")
-            self.write(f"if {self.text(falls(middle))}: {low.text} = {middle.text} + 1.0")
-            self.write(f"else: {high.text} = {middle.text}")
+        self.write(f"{low.text} = 1.0")
+        with self.block(f"if 1.0 < {self.text(last)}:"), self.block(f"if {self.text(falls(1.0))}:"):
+            self.write(f"{low.text} = 2.0")
+            self.write(f"{high.text} = min(2.0, {self.text(last)})")
+            with self.block(f"while {high.text} < {self.text(last)}:"):
+                self.write(f"if not {self.text(falls(high))}: break")
+                self.write(f"{low.text} = {high.text} + 1.0")
+                self.write(f"{high.text} = min(2.0 * {high.text}, {self.text(last)})")
+            with self.block(f"for _ in range({most.bit_length()}):"):
+                self.write(f"if {low.text} >= {high.text}: break")
+                self.write(f"{middle.text} = ({low.text} + {high.text}) // 2.0")
+                self.write(f"if {self.text(falls(middle))}: {low.text} = {middle.text} + 1.0")
+                self.write(f"else: {high.text} = {middle.text}")
         return low
 
     def logical_and(self, first: Any, second: Any) -> Any:
@@ -208,7 +221,10 @@ class Lines:
         return self._called("sqrt", value)
 
     def expm1_multiple(self, count: Any, unit: float) -> Any:
-        return self._called("expm1_multiple", count, unit)
+        if not isinstance(count, Name) or unit > 0.0:
+            return self._called("expm1_multiple", count, unit)
+        self._names["_expm1"] = math.expm1  # of what is not positive, which does not overflow
+        return self.line("_expm1({} * {})", count, unit)
 
     @staticmethod
     def epsilon(value: Any) -> float:  # noqa: ARG004
@@ -219,7 +235,7 @@ class Lines:
         return FLOATS.limit(0.0)
 
 
-def _inputs(lines: Lines, given: Any, name: str) -> Any:
+def _inputs(lines: _Lines, given: Any, name: str) -> Any:
     """A tuple of numbers, as many names; the line that takes it apart is written."""
     parts = [Name(f"{name}_{i}", lines) for i in range(len(given))]
     lines.write("".join(f"{each.text}, " for each in parts) + f"= {name}")
@@ -235,7 +251,7 @@ def choosing(certificate: Certificate, state: Any, box: Box, epsilon: float) -> 
         box: The actions, of one number.
         epsilon: Of `open`.
     """
-    lines = Lines()
+    lines = _Lines()
     opened = certificate.open(_inputs(lines, state, "state"), None, cast(Ops, lines), epsilon)
     proposal, prior = Name("proposal", lines), Name("prior", lines)
     choice = certificate.choose(opened, proposal, prior, box, cast(Ops, lines))
@@ -251,7 +267,7 @@ def updating(certificate: Certificate, state: Any, taken: Any, epsilon: float) -
         taken: Anything that it took.
         epsilon: Of the cost.
     """
-    lines = Lines()
+    lines = _Lines()
     told = _inputs(lines, state, "state"), _inputs(lines, taken, "taken")
     outcome = Outcome(cast(Any, Name("cost", lines)), epsilon=epsilon)
     return lines.function("state, taken, cost", certificate.update(*told, outcome, cast(Ops, lines)))
@@ -262,29 +278,29 @@ class Straight:
 
     def __init__(self) -> None:
         self._of: Certificate | None = None
-        self._made: dict[tuple[str, float], Callable[..., Any]] = {}
+        self._choose: dict[float, Callable[..., Any]] = {}
+        self._update: dict[float, Callable[..., Any]] = {}
 
     def __reduce__(self) -> Any:
         return Straight, ()  # functions that were written cannot be copied; a copy writes its own
 
     def choosing(self, certificate: Certificate, state: Any, box: Box, epsilon: float) -> Callable[..., Any]:
         """See `choosing`."""
-        found = self._made.get(("choose", epsilon)) if certificate is self._of else None
-        return found or self._keep(
-            certificate, ("choose", epsilon), choosing(certificate, state, box, epsilon)
-        )
+        if certificate is not self._of or epsilon not in self._choose:
+            self._forget(certificate)
+            self._choose[epsilon] = choosing(certificate, state, box, epsilon)
+        return self._choose[epsilon]
 
-    def updating(self, certificate: Certificate, state: Any, taken: Any, epsilon: float) -> Callable[..., Any]:
-        """See `updating`."""
-        found = self._made.get(("update", epsilon)) if certificate is self._of else None
-        return found or self._keep(
-            certificate, ("update", epsilon), updating(certificate, state, taken, epsilon)
-        )
-
-    def _keep(
-        self, certificate: Certificate, key: tuple[str, float], function: Callable[..., Any]
+    def updating(
+        self, certificate: Certificate, state: Any, taken: Any, epsilon: float
     ) -> Callable[..., Any]:
-        if certificate is not self._of or len(self._made) >= MOST:
-            self._of, self._made = certificate, {}
-        self._made[key] = function
-        return function
+        """See `updating`."""
+        if certificate is not self._of or epsilon not in self._update:
+            self._forget(certificate)
+            self._update[epsilon] = updating(certificate, state, taken, epsilon)
+        return self._update[epsilon]
+
+    def _forget(self, certificate: Certificate) -> None:
+        """Drop the functions of another certificate, and all if they become too many."""
+        if certificate is not self._of or len(self._choose) + len(self._update) >= MOST:
+            self._of, self._choose, self._update = certificate, {}, {}
