@@ -20,10 +20,11 @@ from tether.bench.speed import Measurement
 from tether.certificates.lipschitz import LipschitzCertificate
 from tether.core.audit import audit
 from tether.core.extras import missing
+from tether.data.episodes import Episodes
 from tether.learn.learner import Recipe
 from tether.learn.train import evaluate, train
 from tether.simulate.rollout import rollout
-from tether.systems.base import Env, Episodes
+from tether.systems.base import Env
 from tether.systems.system import System
 
 SHARE = 0.95
@@ -169,7 +170,7 @@ def _compiled(task: _Task, seed: int, most: int, every: int) -> Iterator[Point]:
     for i in range(most // BATCH):
         learner, state = ppo.iterate(learner, state, task.data, names, jax.random.fold_in(key, i))
         if (i + 1) * BATCH % every == 0:
-            jax.block_until_ready(learner.log_std)
+            learner.log_std.block_until_ready()
             spent += time.perf_counter() - start
             yield Point((i + 1) * BATCH, spent, task.judged(learner.actor))
             start = time.perf_counter()
@@ -189,7 +190,7 @@ def _sb3(task: _Task, seed: int, most: int, every: int) -> Iterator[Point]:
     def environment() -> Any:
         plant = make_env(task.name, task.env, task.data, action_high=task.high)
         guarded = Guarded(plant, task.certificate, plant.prior, norm=task.env.norm, append_memory=True)
-        return gymnasium.wrappers.RescaleAction(guarded, -1.0, 1.0)
+        return gymnasium.wrappers.RescaleAction(guarded, np.float64(-1.0), np.float64(1.0))
 
     rounds = task.data.horizon
     spent, start = 0.0, time.perf_counter()

@@ -8,7 +8,7 @@ memory. It is told nothing of the system but the rewards.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -18,7 +18,8 @@ import optax
 
 from tether.core.certificate import Box, Certificate, Outcome
 from tether.core.ops import jax_ops
-from tether.systems.base import Env, Episodes
+from tether.data.episodes import Episodes
+from tether.systems.base import Env
 
 WIDTH, RATE, CLIP, EPOCHS, MINIBATCHES, DISCOUNT, TRACE = 64, 1e-3, 0.2, 4, 8, 0.99, 0.95
 """Neurons of a hidden layer, Adam's step, how far a ratio counts, passes over a batch and parts of each, gamma, lambda:
@@ -121,7 +122,8 @@ def _chance(learner: Learner, inputs: Any, outputs: Any) -> Any:
 def _played(env: Env, certificate: Certificate, learner: Learner, drawn: Any, key: Any) -> Batch:
     """Episodes `drawn` [H, N] with exploration, through the guard."""
     ops, count = jax_ops(), jax.tree.leaves(drawn)[0].shape[1]
-    box = Box(*(jnp.asarray(end, dtype=jnp.float32) for end in (env.low, env.high)), env.norm)
+    low, high = (jnp.asarray(end, dtype=jnp.float32) for end in (env.low, env.high))
+    box = Box(cast(Any, low), cast(Any, high), env.norm)
 
     def one(state: Any, memory: Any, now: Any, key: Any) -> Any:
         observation = env.observation(state, now)
@@ -140,7 +142,8 @@ def _played(env: Env, certificate: Certificate, learner: Learner, drawn: Any, ke
 
     def turn(carry: Any, given: Any) -> Any:
         now, key = given
-        return jax.vmap(one)(*carry, now, jax.random.split(key, count))
+        side_by_side: Any = jax.vmap(one)
+        return side_by_side(*carry, now, jax.random.split(key, count))
 
     zero = jnp.zeros(count, dtype=jnp.float32)
     memory = jax.vmap(lambda each: certificate.start(ops, each))(zero)
@@ -214,7 +217,7 @@ class Ppo:
 
     def start(self, learner: Learner) -> Any:
         """The optimiser before the first iteration."""
-        return self._optimiser.init(learner)  # type: ignore[arg-type]
+        return self._optimiser.init(learner)
 
     def iterate(
         self, learner: Learner, state: Any, data: Episodes, names: tuple[str, ...], key: Any
@@ -228,7 +231,7 @@ class Ppo:
 
 def _only_weights(gradient: Actor) -> Actor:
     """Without what is not learned: scales and bounds."""
-    fixed = {
+    fixed: dict[str, Any] = {
         name: jnp.zeros_like(getattr(gradient, name)) for name in ("mean", "scale", "units", "low", "high")
     }
     return Actor(gradient.weights, gradient.biases, **fixed)
