@@ -18,7 +18,10 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs witho
 # jaxlib does not know would end the process, so they are for the pinned one only.
 _PINNED = (Path(__file__).resolve().parents[1] / "constraints.txt").read_text().splitlines()
 if f"jaxlib=={metadata.version('jaxlib')}" in _PINNED:
-    _FLAGS = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+    _FLAGS = (
+        "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false "
+        "--xla_cpu_parallel_codegen_split_count=1"  # one thread compiles a program; both cores have tests to run
+    )
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -41,6 +44,17 @@ def compiled_quickly():
     jax.config.update(name, True)
     yield
     jax.config.update(name, before)
+
+
+@pytest.fixture
+def compiled_well(compiled_quickly):
+    """A test of a module that is compiled quickly whose programs need to be optimised."""
+    import jax
+
+    name = "jax_disable_most_optimizations"
+    jax.config.update(name, False)
+    yield
+    jax.config.update(name, True)
 
 
 def _chromium() -> str | None:

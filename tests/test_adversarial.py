@@ -13,6 +13,8 @@ import tether
 from adversary import HostileSystem, draw, hostile_policy
 from tether.certificates import lipschitz
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 RULES = ("paper", "released", "tight")
 
 SYSTEMS = {

@@ -13,6 +13,8 @@ import pytest
 import tether
 from commands import run
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def test_the_command_is_installed_and_has_a_version():
     done = subprocess.run(

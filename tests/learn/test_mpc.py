@@ -15,6 +15,8 @@ from tether.core.ops import FLOAT64, FLOATS
 from tether.learn.mpc import PlanningPolicy, _Problem
 from tether.learn.policy import with_features
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 HORIZON = 24
 CONTEXT = ("demand_forecast", "renewables_forecast")
 CARBON, INFERENCE = tether.envs.Carbon(context=CONTEXT), tether.envs.Inference(context=CONTEXT)

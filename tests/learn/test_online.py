@@ -7,6 +7,8 @@ import tether
 from tether import Recipe, evaluate, train
 from tether.learn.train import regrets
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ENV = tether.envs.Carbon()
 DATA = tether.data.synthetic_carbon(seed=0, n=150)
 TEST = tether.data.synthetic_carbon(seed=1, n=200)
@@ -113,6 +115,7 @@ def test_exploration_stopped_and_resumed_is_the_same_to_the_last_bit(acrl, tmp_p
         train("acrl", ENV, DATA, CERTIFICATE, **GRID, checkpoint=file)
 
 
+@pytest.mark.usefixtures("compiled_well")  # cooling's training fails without
 def test_a_system_that_does_not_explain_itself_is_learned_by_an_ensemble():
     env, data = tether.envs.Cooling(), tether.data.synthetic_cooling(seed=0, n=100)
     certificate = tether.LipschitzCertificate(env.contract(2.0, 2.0), env.sensitivity)

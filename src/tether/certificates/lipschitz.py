@@ -56,6 +56,7 @@ can be made.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, get_args
 
 from tether.certificates.surplus import LipschitzState as LipschitzState
@@ -160,6 +161,12 @@ class LipschitzCertificate(Surplus):
     def online_ops(self) -> Ops:
         """Single numbers, unless the perturbation function is a table."""
         return FLOATS if isinstance(self.bounds.perturbation, Geometric) else NUMPY
+
+    @cached_property
+    def straight(self) -> bool:
+        """Whether a guard may write it down, see `tether.core.straight`: single numbers, and no tables of any kind."""
+        tables = self.contract.scheduled or not isinstance(self.bounds.perturbation, Geometric)
+        return type(self) is LipschitzCertificate and not tables
 
     def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> LipschitzState:
         """The state before the first round; `zero` carries the number type that later states have."""

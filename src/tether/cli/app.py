@@ -19,6 +19,7 @@ from tether.cli import (
     bench_faults,
     bench_fleet,
     bench_late,
+    bench_learners,
     bench_monitor,
     bench_scale,
     bench_serve,
@@ -134,6 +135,7 @@ _add(
         "fleet": bench_fleet.fleet,
         "continuing": bench_fleet.continuing,
         "late": bench_late.late,
+        "learners": bench_learners.learners,
     },
 )
 _add(

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from tether.core import convert
 from tether.core.decision import PriorFailed, Reason
-from tether.core.ops import coarsest
+from tether.core.ops import FLOAT64, coarsest
 
+_new: Any = tuple.__new__
 # Looking up a member of an enumeration takes longer than deciding which.
 _BREACH, _OVERRIDE, _INVALID = Reason.BREACH, Reason.OVERRIDE, Reason.INVALID_PROPOSAL
 _SAFE, _TOO_FAR, _OUT_OF_BOUNDS = Reason.SAFE, Reason.TOO_FAR, Reason.OUT_OF_BOUNDS
@@ -107,6 +108,9 @@ class Actions:
         """The prior's answer to an observation, checked."""
         try:
             said = prior(observation)
+            if isinstance(said, float) and self._takes(said):
+                found: Answer = _new(Answer, (float(said), FLOAT64, None, None))
+                return found
             epsilon = coarsest(said)
             shape = tuple(np.shape(said)) if self.shape is None else self.shape
         except Exception as error:
@@ -121,6 +125,15 @@ class Actions:
         clipped = np.clip(action, self.low, self.high)
         complaint = f"the prior returned {convert.text(said)}, outside the bounds {self.low} to {self.high}"
         return Answer(float(clipped) if isinstance(action, float) else clipped, epsilon, complaint)
+
+    def _takes(self, number: float) -> bool:
+        """Whether a float is an action inside the bounds, as it mostly is; the shape is known from then on."""
+        shape = self.shape
+        if (shape and shape != (1,)) or not (self.low <= number <= self.high and math.isfinite(number)):
+            return False
+        if shape is None:
+            self.shape = ()
+        return True
 
 
 def equal(first: Any, second: Any) -> bool:

@@ -11,7 +11,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,12 @@ from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
 from tether.core.several import combined
+from tether.core.straight import Straight
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
+
+_new: Any = tuple.__new__
+"""Makes a NamedTuple of all of its fields in half the time."""
 
 __all__ = [
     "AssumptionBreach",
@@ -155,6 +158,7 @@ class Guard(Keeping, Raising, Looking):
         self._box = Box(self._actions.low, self._actions.high, norm)
         self.counts: Counter[Reason] = Counter()
         self._turn = Turn()
+        self._straight = Straight()
         self.reset()
         self._begin_journal(journal)
 
@@ -202,8 +206,8 @@ class Guard(Keeping, Raising, Looking):
             prior = answer.action
             if prior is None:
                 raise answer.failed(self.round)
-            if not self._state.breached:
-                self._contradicted(self._watch.arrived(observation))
+            if not self._state.breached and (found := self._watch.arrived(observation)) is not None:
+                self._contradicted(found)
             return self._decide(observation, proposal, prior, answer)
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
@@ -230,11 +234,12 @@ class Guard(Keeping, Raising, Looking):
         asked = self._actuator.playable(wish) if self._actuator.rounds and wish is not None else wish
         reason = self._actions.reason(action, asked, bool(self._state.breached), overridden)
         self._watch.plays(observation, action)
-        decision = Decision(
-            self.round, self._actions.given(action), self._actions.given(prior), proposal, deviation, radius, margin,
-            not equal(action, wish), reason, self.certificate.backup_names[int(backup)],
+        shown, meant = self._actions.given(action), self._actions.given(prior)
+        decision: Decision = _new(Decision, (
+            self.round, shown, meant, proposal, deviation, radius, margin, not equal(action, wish), reason,
+            self.certificate.backup_names[int(backup)],
             None if binding < 0.0 else self._contract_name(binding),
-        )  # fmt: skip
+        ))  # fmt: skip
         self.counts[reason] += 1
         self._taken, self._decided = taken, action
         return decision
@@ -243,6 +248,8 @@ class Guard(Keeping, Raising, Looking):
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
         if ops is FLOATS:  # without a context, which costs as much as a few sums
+            if getattr(self.certificate, "straight", False):
+                return self._straightly(wish, prior, epsilon)
             choice = self._chosen(observation, wish, prior, epsilon, ops)
         else:
             with quietly(ops):
@@ -267,6 +274,16 @@ class Guard(Keeping, Raising, Looking):
         # What is no action stands for the safe action that the search begins with.
         asked = math.nan * prior if wish is None else wish
         return self.certificate.choose(opened, asked, prior, self._box, ops)
+
+    def _straightly(self, wish: Action, prior: Action, epsilon: float) -> Choice:
+        """The certificate's choice where all is single numbers, and stays so: it is only to be inside the bounds."""
+        state, box = self._state, self._box
+        choose = self._straight.choosing(self.certificate, state, box, epsilon)
+        choice: Choice = choose(state, math.nan if wish is None else wish, prior)
+        action = choice[0]
+        if not (box[0] <= action <= box[1] and math.isfinite(action)):
+            raise ValueError(f"it chose {action!r}, not a finite action inside the bounds")
+        return choice
 
     @recorded
     def observe(
@@ -314,14 +331,14 @@ class Guard(Keeping, Raising, Looking):
                 )
             known = None if revealed is None else self._known(revealed)
             read = math.nan if cost is None else self._meter.read(cost)
-            played = self._applied(applied, override)
+            played = None if applied is override is None else self._applied(applied, override)
             told = self._decided if played is None and override is not None else played
             if played is None and self._actuator.exact:
                 played = self._decided  # rounded, so not what the certificate chose
             earned = None if reward is None else convert.as_number(reward)
             self._tell(cost, read)
             box = None if played is None else self._box
-            outcome = Outcome(read, played, known, next_observation, earned, self._epsilon, box)
+            outcome = _new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
             self._wait(outcome) if cost is None else self._pay(cost, outcome)
             if told is not None or self._overrides:
                 overridden = getattr(self._state, "overridden", False)
@@ -371,23 +388,31 @@ class Guard(Keeping, Raising, Looking):
             self._tell(cost, read)
             outcome = Outcome(read, epsilon=self._epsilon)
             certificate: Any = self.certificate
-            step = partial(certificate.settle, self._state, owed, outcome, self._ops)
-            self._close(late, cost, outcome, self._meter.refused(read, self._epsilon), 0.0, step)
+            refused = self._meter.refused(read, self._epsilon)
+            self._close(late, cost, outcome, refused, 0.0, certificate.settle, owed, outcome, self._ops)
 
     def _pay(self, cost: object, outcome: Outcome) -> None:
         """Close the round with its cost."""
         refused = self._meter.refused(outcome.cost, self._epsilon)
         if refused is None and not self._state.breached:
-            self._contradicted(self._watch.paid(outcome.cost))
-        step = partial(self.certificate.update, self._state, self._taken, outcome, self._ops)
-        self._close(self.round, cost, outcome, refused, 1.0, step)
+            found = self._watch.paid(outcome.cost)
+            if found is not None:
+                self._contradicted(found)
+        certificate, state, taken = self.certificate, self._state, self._taken
+        single = isinstance(self._decided, float) and outcome.applied is None and not state.breached
+        if single and getattr(certificate, "straight", False):
+            update = self._straight.updating(certificate, state, taken, outcome.epsilon)
+            self._close(self.round, cost, outcome, refused, 1.0, update, taken, outcome.cost)
+        else:
+            step = certificate.update
+            self._close(self.round, cost, outcome, refused, 1.0, step, taken, outcome, self._ops)
 
     def _wait(self, outcome: Outcome) -> None:
         """Close the round without its cost."""
         certificate: Any = self.certificate
-        round_now, before = self.round, self._state
+        round_now = self.round
 
-        def step() -> Any:
+        def step(before: Any) -> Any:
             after, owed = certificate.defer(before, self._taken, outcome, self._ops)
             self._pending.add(round_now, convert.plain_tuple(owed))
             return after
@@ -401,8 +426,8 @@ class Guard(Keeping, Raising, Looking):
 
     def _tell(self, cost: object, read: Any) -> None:
         """Remember how exact costs are: this one, as the meter read it."""
-        if read == read:  # not NaN, whose type says nothing
-            self._epsilon = max(self._epsilon, coarsest(cost))
+        if read == read and (epsilon := coarsest(cost)) > self._epsilon:  # NaN's type says nothing
+            self._epsilon = epsilon
 
     def _close(
         self,
@@ -411,10 +436,11 @@ class Guard(Keeping, Raising, Looking):
         outcome: Outcome,
         refused: Refused | None,
         more: float,
-        step: Callable[[], Any],
+        step: Callable[..., Any],
+        *given: Any,
     ) -> None:
-        """Take the state that `step` gives, with `more` rounds closed; anything odd is a breach in round `of`."""
-        after, complaint, broken = advanced(self._state, more, step, self._ops)
+        """Take the state that step(state, *given) is, with `more` rounds closed; what is odd is a breach in `of`."""
+        after, complaint, broken = advanced(self._state, more, self._ops, step, *given)
         self._taken, self._state = (None if more else self._taken), after
         if complaint is None and refused is None:
             return
@@ -450,10 +476,9 @@ class Guard(Keeping, Raising, Looking):
         contracts: Any = getattr(self.certificate, "contracts", None)
         return None if contracts is None else list(contracts)[int(place)]
 
-    def _contradicted(self, found: Found | None) -> None:
-        """Report what the monitor found, if anything."""
-        if found is not None:
-            self._report(self.round - found.ago, found.detail, **found.evidence)
+    def _contradicted(self, found: Found) -> None:
+        """Report what the monitor found."""
+        self._report(self.round - found.ago, found.detail, **found.evidence)
 
     def _report(
         self,

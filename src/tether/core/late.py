@@ -76,8 +76,10 @@ class Pending:
             raise ValueError(f"at most {self.most} rounds are pending, got {len(self._owed)}")
 
 
-def advanced(before: Any, more: float, step: Callable[[], Any], ops: Ops) -> tuple[Any, str | None, Any]:
-    """(the state that a certificate's `step` gives, with `more` rounds closed; what is wrong with it, if anything).
+def advanced(
+    before: Any, more: float, ops: Ops, step: Callable[..., Any], *given: Any
+) -> tuple[Any, str | None, Any]:
+    """(the state that step(before, *given) is, with `more` rounds closed; what is wrong with it, if anything).
 
     The third is what `step` gave, if that is a breach; None if not.
 
@@ -89,10 +91,10 @@ def advanced(before: Any, more: float, step: Callable[[], Any], ops: Ops) -> tup
     if not before.breached:
         try:
             if ops is FLOATS:  # without a context, which costs as much as a few sums
-                updated = step()
+                updated = step(before, *given)
             else:
                 with quietly(ops):
-                    updated = step()
+                    updated = step(before, *given)
             if float(updated.rounds) != rounds:
                 raise ValueError(f"after {before.rounds:g} rounds it counted {updated.rounds!r}")
             if not updated.breached:

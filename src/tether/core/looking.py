@@ -12,7 +12,7 @@ from tether.core.actions import Actions, Answer
 from tether.core.certificate import Action, Choice, Observation
 from tether.core.decision import GuardMisuse
 from tether.core.finite import FiniteActions
-from tether.core.ops import NUMPY, Ops, coarsest, quietly
+from tether.core.ops import FLOAT64, NUMPY, Ops, coarsest, quietly
 from tether.core.standing import Standing
 from tether.core.turn import Turn
 
@@ -115,8 +115,11 @@ class Looking(Standing):
 
     def _round_off(self, observation: Observation, proposal: object, wish: Action, answer: Answer) -> float:
         """Relative round-off of what the guard was told in this episode, this round included."""
-        epsilon = max(self._epsilon, coarsest(observation), answer.epsilon)
-        return epsilon if wish is None else max(epsilon, coarsest(proposal))
+        epsilon, seen, said = self._epsilon, coarsest(observation), answer[1]
+        epsilon = seen if seen > epsilon else epsilon
+        epsilon = said if said > epsilon else epsilon
+        asked = FLOAT64 if wish is None else coarsest(proposal)
+        return asked if asked > epsilon else epsilon
 
     def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:
         raise NotImplementedError

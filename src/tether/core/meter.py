@@ -13,6 +13,8 @@ from tether.core.certificate import Certificate, accepted_cost
 from tether.core.contract import Contract
 from tether.core.ops import FLOATS
 
+_MOST = FLOATS.limit(0.0)
+
 
 class Refused(NamedTuple):
     """A cost that no contract allows."""
@@ -66,6 +68,8 @@ class Meter:
     def refused(self, read: Any, epsilon: float) -> Refused | None:
         """The first cost that its contract does not allow, and why; None if there is none."""
         if self._several is None:
+            if self._contract.cost_floor <= read <= _MOST:  # allowed, however exact it is
+                return None
             return _refused(self._contract, read, epsilon)
         for name, contract, cost in zip(self._several, self._several.values(), read, strict=True):
             found = _refused(contract, cost, epsilon)
@@ -77,6 +81,6 @@ class Meter:
 def _refused(contract: Contract, cost: float, epsilon: float) -> Refused | None:
     if accepted_cost(contract, cost, epsilon, FLOATS)[0]:
         return None
-    floor, most = contract.cost_floor, FLOATS.limit(cost)
-    complaint = f"not a finite number of at least the floor {floor:g} and at most {most:g}"
+    floor = contract.cost_floor
+    complaint = f"not a finite number of at least the floor {floor:g} and at most {_MOST:g}"
     return Refused(complaint, (floor, math.inf), cost)

@@ -71,6 +71,15 @@ class Ops(Protocol):
     def where(self, condition: Flag, if_true: Choice, if_false: Choice) -> Choice:
         """The one or the other; both are computed."""
 
+    def unless(self, condition: Flag, value: Choice, otherwise: Callable[[], Choice]) -> Choice:
+        """The value where the condition holds, elsewhere what `otherwise` gives; floats compute it only there."""
+
+    def turning(self, falls: Callable[[Number], Flag], last: Number, most: int) -> Number:
+        """The first whole number from 1 on at which something no longer `falls`, which it does up to there; or `last`.
+
+        `last` is `most` at most. Floats try the first few first, as it mostly turns there.
+        """
+
     def abs(self, value: Number) -> Number:
         """The absolute value; `abs(value)` does the same."""
 
@@ -229,6 +238,25 @@ class _Floats:
     def where(condition: Flag, if_true: Choice, if_false: Choice) -> Choice:
         return if_true if condition else if_false
 
+    @staticmethod
+    def unless(condition: Flag, value: Choice, otherwise: Callable[[], Choice]) -> Choice:
+        return value if condition else otherwise()
+
+    @staticmethod
+    def turning(falls: Callable[[Number], Flag], last: Number, most: int) -> Number:
+        low = high = 1.0
+        while high < last and falls(high):
+            low, high = high + 1.0, min(2.0 * high, last)
+        for _ in range(most.bit_length()):
+            if low >= high:
+                break
+            middle = (low + high) // 2.0
+            if falls(middle):
+                low = middle + 1.0
+            else:
+                high = middle
+        return low
+
     abs = staticmethod(abs)
     tanh = staticmethod(math.tanh)
     isfinite = staticmethod(math.isfinite)
@@ -365,6 +393,20 @@ class Arrays:
     def expm1_multiple(self, count: Number, unit: float) -> Number:
         """See `Ops`."""
         return self.expm1(count * unit)  # type: ignore[no-any-return]
+
+    def unless(self, condition: Flag, value: Choice, otherwise: Callable[[], Choice]) -> Choice:
+        """See `Ops`."""
+        return self.where(condition, value, otherwise())  # type: ignore[no-any-return]
+
+    def turning(self, falls: Callable[[Number], Flag], last: Number, most: int) -> Number:
+        """See `Ops`."""
+        low, high = 1.0, last
+        for _ in range(most.bit_length()):
+            middle = self.floor((low + high) / 2.0)
+            falling = falls(middle)
+            low = self.where(falling, middle + 1.0, low)
+            high = self.where(falling, high, middle)
+        return self.minimum(low, last)  # type: ignore[no-any-return]
 
     def largest(self, values: Sequence[Number]) -> Number:
         """See `Ops`."""

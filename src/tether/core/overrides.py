@@ -46,6 +46,7 @@ def applied_action(
     if actions.near(action, decided, epsilon):
         return None, None
     nearest = np.clip(action, actions.low, actions.high)
+    nearest = float(nearest) if isinstance(action, float) else nearest
     complaint = None
     if not actions.near(action, nearest, epsilon):
         complaint = f"{convert.text(applied)} was applied, outside the bounds {actions.low} to {actions.high}"

@@ -26,7 +26,7 @@ import numpy as np
 
 from tether.core import validate
 from tether.core.contract import Contract
-from tether.core.ops import FLOATS, Flag, Number, Ops
+from tether.core.ops import Flag, Number, Ops
 from tether.core.schedule import Horizon
 
 
@@ -166,22 +166,13 @@ class Geometric:
             numerator, denominator, weight = parts(rounds)
             return (slope - faded_pull * weight) * (denominator / unit) < numerator * far * weight
 
-        low, high = 1.0, last
-        if ops is FLOATS:  # it mostly turns within a few rounds: they come first
-            high = 1.0
-            while high < last and falls(high):
-                low, high = high + 1.0, min(2.0 * high, last)
-        for _ in range(min(horizon, settled).bit_length()):
-            if ops is FLOATS and low >= high:
-                break
-            middle = ops.floor((low + high) / 2.0)
-            falling = falls(middle)
-            low = ops.where(falling, middle + 1.0, low)
-            high = ops.where(falling, high, middle)
-        if ops is FLOATS and low <= 1.0:  # looked at already
-            return least
-        numerator, denominator, _ = parts(ops.minimum(low, last))
-        return ops.minimum(least, numerator / denominator)
+        turn = ops.turning(falls, last, min(horizon, settled))
+
+        def turned() -> Number:
+            numerator, denominator, _ = parts(turn)
+            return ops.minimum(least, numerator / denominator)
+
+        return ops.unless(turn <= 1.0, least, turned)  # the first round was looked at already
 
     def least_ratio_ahead(
         self,
