@@ -42,6 +42,12 @@ def _program(env: Carbon, horizon: int) -> Program:
     return CarbonProgram(env, horizon)
 
 
+def _unforeseen(lam: float, b: float, *, priced: bool) -> Callable[[Any, int], Program]:
+    from tether.systems.carbon.unforeseen import Unforeseen
+
+    return Unforeseen(lam, b, priced)
+
+
 def _without_noise(env: Carbon) -> Carbon:
     # With a range of exactly 0 some slopes of the certificate are 0/0.
     return replace(env, efficiency_noise_max=1e-3, drop_rate_max=1e-3)
@@ -98,6 +104,7 @@ system = System(
         "mean 2.3. Noise is drawn for each window.",
     ),
     program=_program,
+    unforeseen=_unforeseen,
     variants={
         "drops much": lambda: Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
         "small cap": lambda: Carbon(backlog_max=4.0, efficiency_noise_max=0.5),

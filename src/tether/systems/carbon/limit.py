@@ -69,7 +69,7 @@ class CarbonProgram:
 
     def solve(self, drawn: Mapping[str, Floats], bounds: Floats) -> tuple[float, float]:
         """See `tether.systems.program.Program`."""
-        self._give(drawn, bounds)
+        self.give(drawn, bounds)
         if not self._cap_is_reachable(drawn["demand"], 1.0 - drawn["drop_rate"], bounds):
             upper, actions = optimum(self.exact)
             return upper, kept(self.env, drawn, actions, bounds)
@@ -79,7 +79,7 @@ class CarbonProgram:
             attained = kept(self.env, drawn, optimum(self.exact)[1], bounds)
         return upper, attained
 
-    def _give(self, drawn: Mapping[str, Floats], bounds: Floats) -> None:
+    def give(self, drawn: Mapping[str, Floats], bounds: Floats) -> None:
         """Set the numbers of an episode."""
         efficiency = self.env.efficiency + drawn["efficiency_noise"]
         keep = 1.0 - drawn["drop_rate"]

@@ -22,8 +22,10 @@ have mean 0, and for each such policy E[reward] = E[reward - both] <= E[the larg
 foresees n1 would spend where it will be efficient. The first leaves w E sqrt(eta + n1) sqrt(a_h) of the revenue,
 concave as before, and the second is linear: nothing else of the program changes. The p_h are what a unit of backlog
 less is worth after round h: the multipliers of the dynamics in hindsight's program for mean disturbances, with the
-prior's costs at their mean over `SAMPLES` paths that have nothing to do with the episode's. It is an upper bound in
-expectation over the draws, so a mean over episodes has a standard error.
+prior's costs at their mean over `SAMPLES` paths that have nothing to do with the episode's. What both are at that
+program's own actions and backlogs, which nobody's draws have moved, has mean 0 as well; it is added, so that the bound
+of an episode goes up and down with its draws as the rewards do. It is an upper bound in expectation over the draws, so
+a mean over episodes has a standard error.
 """
 
 from __future__ import annotations
@@ -102,24 +104,28 @@ class UnforeseenProgram(CarbonProgram):
 
     def solve(self, drawn: Mapping[str, Floats], bounds: Floats) -> tuple[float, float]:
         """(the upper bound, NaN): nothing is attained."""
-        self._give(drawn, bounds)
+        self.give(drawn, bounds)
         keep = 1.0 - drawn["drop_rate"]
         if self._cap_is_reachable(drawn["demand"], keep, bounds):
             return optimum(self.capped)[0], np.nan
-        prices = np.zeros(self.horizon)
+        noise = drawn["efficiency_noise"] - self.mean_noise
+        worked = dropped = np.zeros(self.horizon)
+        expected = 0.0
         if self.asked.priced:
-            prices = self._prices(drawn)
+            prices, actions, before = self._nominal(drawn)
+            worked, dropped = prices * noise, prices * (drawn["drop_rate"] - self.mean_drop)
+            surprise = self.given["root"].value - self.mean_root
+            expected = self.env.revenue_weight * surprise @ np.sqrt(actions) + worked @ actions + dropped @ before
             self.given["root"].value = np.full(self.horizon, self.mean_root)
-        self.surprise["worked"].value = prices * (drawn["efficiency_noise"] - self.mean_noise)
-        self.surprise["dropped"].value = prices * (drawn["drop_rate"] - self.mean_drop)
+        self.surprise["worked"].value, self.surprise["dropped"].value = worked, dropped
         for (m, n2), worst in zip(self.corners, self.worst, strict=True):
             most = self._bounds(drawn, -m, n2)
             reached = self._reaches_cap(drawn["demand"], keep, most, np.full(self.horizon, 1.0 - n2))
             worst.value = np.where(reached, NEVER, most)
-        return optimum(self.exact)[0], np.nan
+        return optimum(self.exact)[0] + float(expected), np.nan
 
-    def _prices(self, drawn: Mapping[str, Floats]) -> Floats:
-        """[H] p_h, of the visible series alone."""
+    def _nominal(self, drawn: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
+        """[H] p_h, and the actions and the backlogs before each round for mean disturbances: of visible series alone."""
         env, horizon, nominal = self.env, self.horizon, self.nominal
         visible = {name: drawn[name] for name in env.visible}
         many = {name: np.repeat(values[:, None], SAMPLES, axis=1) for name, values in visible.items()}
@@ -135,10 +141,14 @@ class UnforeseenProgram(CarbonProgram):
             "efficiency_noise": np.full(horizon, self.mean_noise),
             "drop_rate": np.full(horizon, self.mean_drop),
         }
-        nominal._give({**visible, **still}, bounds)
-        optimum(nominal.exact)
-        found = nominal.exact[0].constraints[0].dual_value
-        return np.zeros(horizon) if found is None else np.nan_to_num(found)
+        nominal.give({**visible, **still}, bounds)
+        _, actions = optimum(nominal.exact)
+        if np.any(np.isnan(actions)):
+            return np.zeros(horizon), np.zeros(horizon), np.zeros(horizon)
+        prices = np.asarray(nominal.exact[0].constraints[0].dual_value)
+        actions = np.maximum(actions, 0.0)
+        before = [float(each.state.backlog) for each in play(env, {**visible, **still}, lambda h, _s, _d: actions[h - 1])]
+        return prices, actions, np.array(before)
 
     def _bounds(self, drawn: Mapping[str, Floats], noise: float, drop: float) -> Floats:
         """[H] what the costs up to round h may be if `noise` and `drop` were drawn in that round, and all else before."""
