@@ -231,7 +231,9 @@ class CarbonStructure(Structure):
         else:
             affordable = (most + self.demand_max) * _UP <= (eta - nu) * now.high
             totals = (ops.where(affordable, excess, math.inf),)
-        return Bounds(totals, most * most + most + 1.0, (x, mu, action, less, above, below, under, *now.seen[2:]))
+        return Bounds(
+            totals, most * most + most + 1.0, (x, mu, action, less, above, below, under, *now.seen[2:])
+        )
 
     def _excess(self, now: Round, action: Number, ops: Ops) -> Number:
         """The largest F; see the class's documentation."""
@@ -377,20 +379,14 @@ class CarbonStructure(Structure):
         least_n2 = ops.where(left < cap - off, least_n2, 0.0)
         possible = ops.logical_and(largest_n2 >= 0.0, least_n2 <= d)
         known = ops.logical_and(known, ops.logical_and(possible, least_n2 <= largest_n2))
-        least_m, largest_m, least_n2, largest_n2 = (
-            ops.fixed(ops.where(known, ops.clip(each, low, high), end))
-            for each, low, high, end in (
-                (least_m, -nu, nu, -nu),
-                (largest_m, -nu, nu, nu),
-                (least_n2, 0.0, d, 0.0),
-                (largest_n2, 0.0, d, d),
-            )
-        )
+        least_m, largest_m = (ops.fixed(ops.clip(each, -nu, nu)) for each in (least_m, largest_m))
+        least_n2, largest_n2 = (ops.fixed(ops.clip(each, 0.0, d)) for each in (least_n2, largest_n2))
         ends = x - above, x + below
         least = ops.minimum(*(least_m / eta * (end + mu) - largest_n2 * end for end in ends))
         most = ops.maximum(*(largest_m / eta * (end + mu) - least_n2 * end for end in ends))
         off = off + 64.0 * epsilon * (above + below)
-        least, most = ops.clip(least - off, 0.0, cap), ops.clip(most + off, 0.0, cap)
+        least = ops.where(known, ops.clip(least - off, 0.0, cap), 0.0)
+        most = ops.where(known, ops.clip(most + off, 0.0, cap), cap)
         gap = ops.minimum(gap, ops.maximum(left - least, 0.0))
         under = ops.minimum(under, ops.maximum(most - left, 0.0))
         return ops.maximum(floor, least * least + least + 1.0), (gap, under)

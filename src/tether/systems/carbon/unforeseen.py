@@ -115,7 +115,9 @@ class UnforeseenProgram(CarbonProgram):
             prices, actions, before = self._nominal(drawn)
             worked, dropped = prices * noise, prices * (drawn["drop_rate"] - self.mean_drop)
             surprise = self.given["root"].value - self.mean_root
-            expected = self.env.revenue_weight * surprise @ np.sqrt(actions) + worked @ actions + dropped @ before
+            expected = (
+                self.env.revenue_weight * surprise @ np.sqrt(actions) + worked @ actions + dropped @ before
+            )
             self.given["root"].value = np.full(self.horizon, self.mean_root)
         self.surprise["worked"].value, self.surprise["dropped"].value = worked, dropped
         for (m, n2), worst in zip(self.corners, self.worst, strict=True):
@@ -147,7 +149,10 @@ class UnforeseenProgram(CarbonProgram):
             return np.zeros(horizon), np.zeros(horizon), np.zeros(horizon)
         prices = np.asarray(nominal.exact[0].constraints[0].dual_value)
         actions = np.maximum(actions, 0.0)
-        before = [float(each.state.backlog) for each in play(env, {**visible, **still}, lambda h, _s, _d: actions[h - 1])]
+        before = [
+            float(each.state.backlog)
+            for each in play(env, {**visible, **still}, lambda h, _s, _d: actions[h - 1])
+        ]
         return prices, actions, np.array(before)
 
     def _bounds(self, drawn: Mapping[str, Floats], noise: float, drop: float) -> Floats:
