@@ -71,8 +71,8 @@ class Options:
         bool,
         typer.Option(
             "--upper",
-            help="Also what no policy can earn that does not foresee the disturbances, in each episode and, with prices "
-            "on foresight, in expectation.",
+            help="Also what no policy can earn that does not foresee the disturbances, in each episode and, with "
+            "prices on foresight, in expectation.",
         ),
     ] = False
     processes: Annotated[

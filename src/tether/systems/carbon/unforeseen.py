@@ -127,7 +127,7 @@ class UnforeseenProgram(CarbonProgram):
         return optimum(self.exact)[0] + float(expected), np.nan
 
     def _nominal(self, drawn: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
-        """[H] p_h, and the actions and the backlogs before each round for mean disturbances: of visible series alone."""
+        """[H] p_h, and actions and backlogs before each round for mean disturbances: of the visible series alone."""
         env, horizon, nominal = self.env, self.horizon, self.nominal
         visible = {name: drawn[name] for name in env.visible}
         many = {name: np.repeat(values[:, None], SAMPLES, axis=1) for name, values in visible.items()}
@@ -156,7 +156,7 @@ class UnforeseenProgram(CarbonProgram):
         return prices, actions, np.array(before)
 
     def _bounds(self, drawn: Mapping[str, Floats], noise: float, drop: float) -> Floats:
-        """[H] what the costs up to round h may be if `noise` and `drop` were drawn in that round, and all else before."""
+        """[H] what the costs up to round h may be if `noise` and `drop` were drawn in it, and all else before."""
         env, paid, bounds = self.env, 0.0, np.empty(self.horizon)
         for each in play(env, drawn, lambda _h, state, now: env.prior(env.observe(state, now))):
             other = {**each.drawn, "efficiency_noise": noise, "drop_rate": drop}
