@@ -12,7 +12,7 @@ from tether.simulate.rollout import play
 from tether.simulate.trees import as_tree
 from tether.systems.certified import certificate_of
 
-HORIZON = 4
+HORIZON = 6
 
 
 @pytest.mark.parametrize("kind", ["structured", "identified"])
