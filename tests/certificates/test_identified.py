@@ -121,7 +121,9 @@ def test_the_online_guard_uses_the_reward_it_is_told_and_is_saved_with_it():
         if h == 11:
             guard = tether.Guard.from_state_dict(guard.state_dict(), env.prior)
     run = tether.rollout(env, lambda _seen, _key: 1.0, episode, certificate)
-    assert np.allclose(costs, run.costs[0], rtol=5e-3)  # online the edge of the safe set is found more exactly
+    assert np.allclose(
+        costs, run.costs[0], rtol=5e-3
+    )  # online the edge of the safe set is found more exactly
     blind = tether.rollout(env, lambda _seen, _key: 1.0, episode, Structured(contract, env.structure))
     assert not np.allclose(costs, blind.costs[0], rtol=2e-2)
 
