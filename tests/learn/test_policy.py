@@ -52,7 +52,7 @@ def test_numpy_and_jax_play_the_same_action(seed, size):
 
 def test_the_output_cannot_die():
     policy = fresh()
-    pushed = jax.tree.map(lambda leaf: leaf - 3.0, policy)
+    pushed = jax.tree.map(lambda leaf: leaf - 3.0, tether.simulate.trees.as_tree(policy))
     with jax.enable_x64(True):
         slope = jax.grad(lambda bias: _with_bias(pushed, bias)(jnp.zeros(2)))(jnp.zeros(1))
     assert abs(float(slope[0])) > 0.0

@@ -185,7 +185,8 @@ class _Made:
 
     def key(self, drawn: Mapping[str, Floats], bounds: Floats) -> str:
         """By which the solution of an episode is known."""
-        name = f"{self.program.__module__}.{self.program.__qualname__}"
+        # A class, or an object that makes programs and says in its repr which.
+        name = f"{self.program.__module__}.{getattr(self.program, '__qualname__', repr(self.program))}"
         digest = hashlib.sha256(f"{VERSION} {name} {self.env!r}".encode())
         for series, values in (*drawn.items(), ("bounds", bounds)):
             digest.update(f"{series} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())

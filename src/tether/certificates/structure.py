@@ -156,6 +156,31 @@ class Structure(ABC):
         `epsilon` is the relative round-off of cost and state; what is concluded from them must allow for it.
         """
 
+    def told(
+        self,
+        step: Numbers,  # noqa: ARG002
+        closed: tuple[Number, Numbers],
+        cost: Number,  # noqa: ARG002
+        reward: Number,  # noqa: ARG002
+        first: Flag,  # noqa: ARG002
+        epsilon: Number,  # noqa: ARG002
+        ops: Ops,  # noqa: ARG002
+    ) -> tuple[Number, Numbers]:
+        """What `close` gave (`closed`), with what the round's reward tells beside its cost; nothing by default.
+
+        Whoever relies on it says so in the structure: a promise then rests on rewards as it rests on costs.
+
+        Args:
+            step: As for `close`.
+            closed: (floor, gaps of the next round).
+            cost: As for `close`.
+            reward: As the plant tells it; it may be no number.
+            first: Whether the round is the first one.
+            epsilon: Relative round-off of cost, reward and state.
+            ops: What to compute with.
+        """
+        return closed
+
     def searching(self) -> AbstractContextManager[None]:
         """What `bounds` is called in while an action is searched for; that which is found is looked at again outside.
 

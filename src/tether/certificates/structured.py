@@ -336,7 +336,10 @@ class Structured(Ways, Account, Explaining):
         """See `update`; `paid` is a lower bound on what the prior paid, known from elsewhere, cost units."""
         epsilon = max(taken.epsilon, outcome.epsilon)
         accepted, cost = self._accepted(outcome.cost, taken.ceiling, epsilon, ops)
-        floor, gaps = self.system.close(taken.step, cost, epsilon, ops)
+        floor, gaps = closed = self.system.close(taken.step, cost, epsilon, ops)
+        if outcome.reward is not None:
+            first = state.rounds <= 0.0
+            floor, gaps = self.system.told(taken.step, closed, cost, outcome.reward, first, epsilon, ops)
         lam = self.contract.lam_at(state.rounds, ops)
         excess = ops.minimum(taken.now, cost - (1.0 + lam) * self._floor(floor, paid, ops))
         taken = taken._replace(

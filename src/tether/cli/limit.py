@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tether.data.episodes import Episodes
     from tether.learn.plant import Plant
     from tether.learn.policy import NetworkPolicy
+    from tether.systems.program import Program
 
 PLANNED = "mpc structured forecast"
 """What `--plan` is called in the table."""
@@ -63,6 +65,14 @@ class Options:
             "--plan",
             help="Also play `mpc`: in each round the best plan for the rest of the episode with a perfect forecast and "
             "mean disturbances, through the structured certificate.",
+        ),
+    ] = False
+    upper: Annotated[
+        bool,
+        typer.Option(
+            "--upper",
+            help="Also what no policy can earn that does not foresee the disturbances, in each episode and, with "
+            "prices on foresight, in expectation.",
         ),
     ] = False
     processes: Annotated[
@@ -108,7 +118,9 @@ def limit(options: Options) -> None:
     that it found, which is no upper bound, and the table says so. What was solved is kept in OUT/solved, so that the
     same command only adds what is new.
 
-    `--plan` adds what planning ahead earns where the demand to come is known and its disturbances are not.
+    `--plan` adds what planning ahead earns where the demand to come is known and its disturbances are not. `--upper`
+    adds two upper bounds for every policy that keeps the promise and acts before the disturbances of its round are
+    drawn, whatever forecasts it has: `unforeseen` holds in each episode, `unforeseen, priced` in expectation.
 
     For instance `tether limit carbon --lams 0,2,10 --bs 2,6 --data ../shared/data/carbon --policies out/train`.
     """
@@ -123,7 +135,10 @@ def limit(options: Options) -> None:
 def _plan(options: Options) -> tuple[None, list[Piece]]:
     """What is to be solved under all contracts, some episodes a piece."""
     study = _Study.of(options)
-    pieces = [piece for contract in study.grid for piece in study.hindsight(*contract).pieces()]
+    works = [study.hindsight(*contract) for contract in study.grid]
+    if options.upper:
+        works += [study.unforeseen(*contract, priced) for contract in study.grid for priced in (False, True)]
+    pieces = [piece for work in works for piece in work.pieces()]
     return None, list({piece.name: piece for piece in pieces}.values())
 
 
@@ -178,11 +193,18 @@ class _Study:
 
     def hindsight(self, lam: float, b: float) -> Hindsight:
         """The limit under one contract."""
-        from tether.assure.limit import Hindsight
         from tether.assure.nonlinear import NonlinearProgram
 
+        return self._work(lam, b, self.plant.system.program or NonlinearProgram)
+
+    def unforeseen(self, lam: float, b: float, priced: bool) -> Hindsight:
+        """The bound for policies that do not foresee, under one contract."""
+        return self._work(lam, b, self.plant.system.part("unforeseen", "--upper")(lam, b, priced=priced))
+
+    def _work(self, lam: float, b: float, program: Callable[[Any, int], Program]) -> Hindsight:
+        from tether.assure.limit import Hindsight
+
         contract = self.plant.env.contract(lam, b, self.chosen.horizon)
-        program = self.plant.system.program or NonlinearProgram
         cache = self.folder / "solved"
         return Hindsight.of(self.plant.env, self.chosen, contract, self.prior.costs, program, cache)
 
@@ -199,9 +221,19 @@ class _Study:
             report = self._bar(progress, f"lam {lam:g}, b {b:g}: plan")
             returns, rate = _play_plans(self.plant, self.chosen, contract, self.prior, report)
             yield self._row(found, lam, b, PLANNED, returns[None], rate)
+        if self.options.upper:
+            for name, priced in (("unforeseen", False), ("unforeseen, priced", True)):
+                yield self._bound(found, lam, b, name, self.unforeseen(lam, b, priced).limit())
         share = found.share(found.attained, self.prior.returns)
         yield Row(lam, b, "attained", float(found.attained.mean()), share=share)
         yield Row(lam, b, "limit", float(found.upper.mean()), share=1.0)
+
+    def _bound(self, found: Limit, lam: float, b: float, name: str, bound: Limit) -> Row:
+        """Of an upper bound; the standard error is that of its distance to the limit on the same draws."""
+        error = float(np.std(bound.upper - found.upper)) / math.sqrt(len(bound.upper))
+        scale = float(np.mean(found.upper) - np.mean(self.prior.returns))
+        share = found.share(bound.upper, self.prior.returns)
+        return Row(lam, b, name, float(bound.upper.mean()), error, share, error / scale)
 
     def _bar(self, progress: Progress, what: str) -> Callable[[int, int], None]:
         return partial(_advance, progress, progress.add_task(what, total=len(self.chosen)))
@@ -352,6 +384,8 @@ def _table(system: str, episodes: int, rows: list[Row], proven: bool) -> Table:
     table = Table(title=f"{system}: share of the hindsight limit, {episodes} episodes", box=SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
     table.caption = "share = (V - V_prior) / (V_limit - V_prior); ± standard deviation over seeds"
+    if any(row.policy.startswith("unforeseen") for row in rows):
+        table.caption += "; of what is unforeseen ± standard error of the distance to the limit"
     if not proven:
         table.caption += "; limit: the best that a search found, NOT a proven upper bound"
     table.add_column("policy", no_wrap=True)

@@ -46,15 +46,19 @@ class Options:
         str,
         typer.Option(
             help="What the guard knows: lipschitz (global constants); structured (how this system works: the same "
-            "promise from a much larger safe set); shadowing (the same, and what every round reveals); or compiled "
-            "(all that its model says)."
+            "promise from a much larger safe set); identified (the same, and what every reward tells); shadowing (the "
+            "same, and what every round reveals); or compiled (all that its model says)."
         ),
     ] = "lipschitz"
     rule: Annotated[
         str, typer.Option(help="Rule of the lipschitz certificate: paper, released or tight.")
     ] = "tight"
     inputs: Annotated[
-        str, typer.Option(help="What learners see beside the system's observation: any of clock, forecast.")
+        str,
+        typer.Option(
+            help="What learners see beside the system's observation: any of history (of 3 rounds), clock, forecast (to "
+            "the end); history:5 and forecast:8 are of so many rounds."
+        ),
     ] = ""
     head: Annotated[
         str,
@@ -74,6 +78,10 @@ class Options:
     ] = ""
     width: Annotated[
         int | None, typer.Option(help="Neurons of a hidden layer; those of the system by default.", min=1)
+    ] = None
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Learning rate of Adam at the start; that of the recipe by default.", min=0.0),
     ] = None
     seeds: Annotated[int, typer.Option(help="Number of seeds, trained together.", min=1)] = 5
     seed: shell.Seed = 0
@@ -176,7 +184,7 @@ def _finish(options: Options, store: Store, methods: list[str]) -> None:
     explored = explorations(job.plant, results)
     if explored:
         shell.console.print(tables.exploration_table(name, explored))
-    names = ("mode", "certificate", "rule", "head", "optimism", "recipe")
+    names = ("mode", "certificate", "rule", "head", "optimism", "recipe", "rate", "width", "copies", "passes")
     content = {
         "system": name,
         **{each: getattr(options, each) for each in names},
@@ -242,6 +250,7 @@ class _Job:
             episodes=options.explore,
             steps=options.steps,
             width=options.width,
+            learning_rate=options.rate,
             head=options.head,
             optimism=options.optimism,
         )

@@ -92,6 +92,28 @@ def add_forecast(episodes: Episodes, *names: str, hours: int | None = None) -> E
     return Episodes(series, episodes.start_hours)
 
 
+def add_history(episodes: Episodes, *names: str, hours: int = 3) -> Episodes:
+    """The episodes with what was seen before of each named series x, `x_history` [N, H, L, ...].
+
+    Entry [n, h, k-1] is the value k rounds before h; before the first round it is that of the first.
+
+    Args:
+        episodes: N of H rounds.
+        names: Series [N, H] or [N, H, n].
+        hours: Rounds L.
+
+    Example:
+        >>> added = add_history(Episodes({"demand": np.array([[1.0, 2.0, 3.0]])}), "demand", hours=2)
+        >>> added["demand_history"][0].tolist()
+        [[1.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
+    """
+    validate.count("hours", hours)
+    before = np.maximum(np.arange(episodes.horizon)[:, None] - np.arange(1, hours + 1), 0)
+    series = {name: episodes[name] for name in episodes.names}
+    series |= {f"{name}_history": episodes[name][:, before] for name in names}
+    return Episodes(series, episodes.start_hours)
+
+
 def augment(
     episodes: Episodes,
     count: int,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.core import validate
-from tether.data.enrich import add_clock, add_forecast, augment
+from tether.data.enrich import add_clock, add_forecast, add_history, augment
 from tether.data.episodes import Episodes
 from tether.data.sources.minari import is_minari, load_minari
 from tether.data.store import read_episode_file
@@ -19,8 +19,10 @@ from tether.systems.system import Splits, System
 
 YEAR = 8760
 """Hours over which synthetic validation episodes are spread, so that they know every season."""
-INPUTS = ("clock", "forecast")
+INPUTS = ("history", "clock", "forecast")
 """What a learner can be shown beside the system's own observation."""
+HISTORY = 3
+"""Rounds of a history if nothing else is asked for."""
 REMOVABLE = ("noise", "shift")
 """What can be taken away: the disturbances, and the difference between the episodes to train and to test on."""
 LEVELS = 0.2
@@ -100,22 +102,41 @@ def augmented(plant: Plant, count: int, seed: int) -> Plant:
 def shown(env: Env, inputs: Sequence[str], *episodes: Episodes) -> tuple[Env, list[Episodes]]:
     """The system whose observation also has these `INPUTS`, and the episodes with the series that this needs.
 
-    Forecasts that the episodes bring are kept, errors and all; for series without one it is perfect.
+    `history:5` and `forecast:8` are of so many rounds; without a number a history has `HISTORY`, and a forecast goes to
+    the end of the episode. Forecasts that the episodes bring are kept, errors and all; for series without one it is
+    perfect.
     """
-    for each in inputs:
-        validate.choice("inputs", each, INPUTS)
+    asked = dict(_input(each) for each in inputs)
     context: tuple[str, ...] = ()
     given = list(episodes)
-    if "clock" in inputs:
+    if "history" in asked:
+        given = [add_history(each, *env.visible, hours=asked["history"] or HISTORY) for each in given]
+        context = tuple(f"{series}_history" for series in env.visible)
+    if "clock" in asked:
         given = [add_clock(each) for each in given]
-        context = ("clock_sin", "clock_cos")
-    if "forecast" in inputs:
+        context += ("clock_sin", "clock_cos")
+    if "forecast" in asked:
         given = [
-            add_forecast(each, *(name for name in env.visible if f"{name}_forecast" not in each.names))
+            add_forecast(
+                each,
+                *(name for name in env.visible if f"{name}_forecast" not in each.names),
+                hours=asked["forecast"],
+            )
             for each in given
         ]
         context += tuple(f"{series}_forecast" for series in env.visible)
     return replace(env, context=context), given
+
+
+def _input(text: str) -> tuple[str, int | None]:
+    """An input and its number of rounds, if it has one."""
+    name, colon, rounds = text.partition(":")
+    validate.choice("inputs", name, INPUTS)
+    if not colon:
+        return name, None
+    if name == "clock" or not rounds.isdigit() or int(rounds) == 0:
+        raise ValueError(f"inputs may be history:5 or forecast:8, of so many rounds, got {text!r}")
+    return name, int(rounds)
 
 
 def is_episode_file(data: Path | None) -> bool:

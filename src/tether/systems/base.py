@@ -117,6 +117,13 @@ class Env(ABC):
             f"no structure is known for {type(self).__name__}; use tether.LipschitzCertificate with its sensitivity"
         )
 
+    @property
+    def identifying(self) -> Structure:
+        """A structure that also relies on what rewards tell of the disturbances, where that has been derived."""
+        raise NotImplementedError(
+            f"what rewards tell of {type(self).__name__} is not known; use tether.Structured with its structure"
+        )
+
     def model(self) -> Model:
         """What `tether.certificates.compiled` compiles a certificate from: by default these functions and ranges.
 

@@ -11,9 +11,9 @@ from tether.core import validate
 from tether.core.contract import Contract
 from tether.systems.base import Env
 
-Kind = Literal["lipschitz", "structured", "shadowing", "compiled"]
+Kind = Literal["lipschitz", "structured", "identified", "shadowing", "compiled"]
 """What a certificate can know of a system: three constants; a structure that was derived; the same and what every
-round reveals; or all that its model says (`Env.model`)."""
+reward tells (`Env.identifying`); the same and what every round reveals; or all that its model says (`Env.model`)."""
 KINDS: tuple[str, ...] = get_args(Kind)
 FAMILY: tuple[str, ...] = (*get_args(Rule), "structured")
 """Guards that make the same promise, from the most timid to the one that knows most: the rules of `lipschitz`, and
@@ -35,6 +35,8 @@ def certificate_of(
     validate.choice("certificate", kind, KINDS)
     if kind == "structured":
         return Structured(contract, env.structure, resolution=resolution)
+    if kind == "identified":
+        return Structured(contract, env.identifying, resolution=resolution)
     if kind == "shadowing":
         return Shadowing(contract, env.structure, env=env, resolution=resolution)
     if kind == "lipschitz":

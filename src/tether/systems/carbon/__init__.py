@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,12 @@ def _program(env: Carbon, horizon: int) -> Program:
     from tether.systems.carbon.limit import CarbonProgram
 
     return CarbonProgram(env, horizon)
+
+
+def _unforeseen(lam: float, b: float, *, priced: bool) -> Callable[[Any, int], Program]:
+    from tether.systems.carbon.unforeseen import Unforeseen
+
+    return Unforeseen(lam, b, priced)
 
 
 def _without_noise(env: Carbon) -> Carbon:
@@ -98,6 +104,7 @@ system = System(
         "mean 2.3. Noise is drawn for each window.",
     ),
     program=_program,
+    unforeseen=_unforeseen,
     variants={
         "drops much": lambda: Carbon(efficiency_noise_max=0.1, drop_rate_max=0.4, demand_max=1.0),
         "small cap": lambda: Carbon(backlog_max=4.0, efficiency_noise_max=0.5),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from tether.core import validate
@@ -132,6 +132,13 @@ class Carbon(Env):
             drop_rate_max=self.drop_rate_max,
             demand_max=self.demand_max,
             backlog_max=self.backlog_max,
+        )
+
+    @property
+    def identifying(self) -> CarbonStructure:
+        """The structure that relies on rewards as well: they tell n1, and with it the next backlog n2."""
+        return replace(
+            self.structure, revenue_weight=self.revenue_weight, switching_weight=self.switching_weight
         )
 
     def monitor(self) -> Ranges:

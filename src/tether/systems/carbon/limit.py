@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tether.systems.carbon.env import Carbon
 from tether.systems.program import Floats, kept, optimum, require_cvxpy
@@ -31,11 +32,16 @@ class CarbonProgram:
         self.given = {name: cp.Parameter(horizon, name=name, nonneg=True) for name in names}
         self.exact, self.capped = self._build(False), self._build(True)
 
+    def _further(self, actions: Any, backlogs: Any, costs: Any) -> tuple[Any, list[Any]]:  # noqa: ARG002
+        """(what is taken from the reward, constraints) beside those of hindsight, without the cap."""
+        return 0.0, []
+
     def _build(self, capped: bool) -> Any:
         cp, env, given = require_cvxpy(), self.env, self.given
         a, x = cp.Variable(self.horizon, nonneg=True), cp.Variable(self.horizon, nonneg=True)
         y = given["demand"] - cp.multiply(given["efficiency"], a)
         y += cp.hstack([0.0, cp.multiply(given["keep"][1:], x[:-1])])
+        taken: Any = 0.0
         if capped:
             t, cap = cp.Variable(self.horizon), env.backlog_max
             dropped = cp.multiply(given["droppable"], t)
@@ -51,16 +57,30 @@ class CarbonProgram:
                 cp.cumsum(costs) <= given["bounds"],
             ]
         else:
-            constraints = [x >= y, cp.cumsum(1.0 + x + cp.square(x)) <= given["bounds"]]
+            costs = 1.0 + x + cp.square(x)
+            taken, further = self._further(a, x, costs)
+            constraints = [x >= y, cp.cumsum(costs) <= given["bounds"], *further]
         reward = (
             env.revenue_weight * cp.sum(cp.multiply(given["root"], cp.sqrt(a)))
             - cp.sum_squares(cp.pos(a - given["renewables"]))
             - env.switching_weight * cp.sum_squares(cp.diff(a))
         )
-        return cp.Problem(cp.Maximize(reward), constraints), a
+        return cp.Problem(cp.Maximize(reward - taken), constraints), a
 
     def solve(self, drawn: Mapping[str, Floats], bounds: Floats) -> tuple[float, float]:
         """See `tether.systems.program.Program`."""
+        self.give(drawn, bounds)
+        if not self._cap_is_reachable(drawn["demand"], 1.0 - drawn["drop_rate"], bounds):
+            upper, actions = optimum(self.exact)
+            return upper, kept(self.env, drawn, actions, bounds)
+        upper, actions = optimum(self.capped)
+        attained = kept(self.env, drawn, actions, bounds)
+        if np.isnan(attained):
+            attained = kept(self.env, drawn, optimum(self.exact)[1], bounds)
+        return upper, attained
+
+    def give(self, drawn: Mapping[str, Floats], bounds: Floats) -> None:
+        """Set the numbers of an episode."""
         efficiency = self.env.efficiency + drawn["efficiency_noise"]
         keep = 1.0 - drawn["drop_rate"]
         self.given["keep"].value = keep
@@ -71,17 +91,16 @@ class CarbonProgram:
         self.given["bounds"].value = bounds
         droppable = np.maximum(keep * self.env.backlog_max + drawn["demand"] - self.env.backlog_max, 0.0)
         self.given["droppable"].value = droppable
-        if not self._cap_is_reachable(drawn["demand"], keep, bounds):
-            upper, actions = optimum(self.exact)
-            return upper, kept(self.env, drawn, actions, bounds)
-        upper, actions = optimum(self.capped)
-        attained = kept(self.env, drawn, actions, bounds)
-        if np.isnan(attained):
-            attained = kept(self.env, drawn, optimum(self.exact)[1], bounds)
-        return upper, attained
 
     def _cap_is_reachable(self, demand: Floats, keep: Floats, bounds: Floats) -> bool:
         """Whether the cheapest way to a backlog at the cap fits the bound, for any round."""
+        return bool(np.any(self._reaches_cap(demand, keep, bounds, keep)))
+
+    def _reaches_cap(self, demand: Floats, keep: Floats, bounds: Floats, last: Floats) -> NDArray[np.bool_]:
+        """[H] whether the cheapest way to a backlog at the cap in round h fits that round's bound.
+
+        In that round itself `last` is kept of a backlog.
+        """
         least = np.zeros(
             self.horizon
         )  # [H] least backlog in the present round from which the cap is met at h
@@ -90,8 +109,10 @@ class CarbonProgram:
             backlog, cost[h], i = self.env.backlog_max, 0.0, h
             while i >= 0:
                 cost[h] += backlog**2 + backlog + 1.0
-                backlog = max((backlog - demand[i]) / keep[i], 0.0) if keep[i] > 0.0 else 0.0
+                kept_now = last[h] if i == h else keep[i]
+                backlog = max((backlog - demand[i]) / kept_now, 0.0) if kept_now > 0.0 else 0.0
                 i -= 1
             least[h] = backlog
         # Whoever would have to start with a backlog cannot reach the cap in this round.
-        return bool(np.any((cost <= bounds) & (least <= 0.0)))
+        reached: NDArray[np.bool_] = (cost <= bounds) & (least <= 0.0)
+        return reached

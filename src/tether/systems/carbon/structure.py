@@ -97,6 +97,15 @@ class CarbonStructure(Structure):
     e+] and so largest at a corner; with m < 0 the prior's backlog is 0 and the own one at most eta s, that of (0, 0).
     It is at most the largest x'.
 
+    *If the reward is told too*, and `revenue_weight` is given, it tells the work done, reward = w sqrt((eta - m) a) -
+    ([a - C]^+)^2 - switching, and so m in an interval as wide as round-off makes it; switching counts after the first
+    round, and where that is not certain both are possible. With m, x' tells n2: n2 x = eta s + m a - x' where 0 < x' <
+    cap, n2 x >= that for x' = 0 and n2 x <= that at the cap. y+ = (m/eta) (x+ + mu) - n2 x+ grows with m, falls with
+    n2, and is linear in x+ in [x - e+, x + e-]: so it is between its values for the least m and the largest n2, and for
+    the largest m and the least n2, at an end of x+. That bounds x+', which limits floor, e+' and e-'. A reward that no
+    draw can explain tells nothing, nor does that of no work (a = 0). m and n2 are draws: what is known of them does not
+    depend on what is played, and no derivative goes through it.
+
     *Where it is not sharp.* An e- that is too small by a few per cent breaks no promise at the paper's parameters. Let
     the guarded backlog be below the prior's by z at the end of a round. The account took at least -lam phi(x') for it
     (floor <= phi(x'), and T_0 >= -lam), the truth is -lam phi(x') - (1 + lam) (phi(x' + z) - phi(x')): the account is
@@ -127,11 +136,15 @@ class CarbonStructure(Structure):
     """M, largest demand."""
     backlog_max: float
     """The cap."""
+    revenue_weight: float = 0.0
+    """Of the root of the work done in the rewards that the certificate is told; 0 if they are not to be relied on."""
+    switching_weight: float = 0.0
+    """Of the squared change of action in these rewards."""
 
     def __post_init__(self) -> None:
         for name in ("efficiency", "demand_max", "backlog_max"):
             validate.number(name, getattr(self, name), above=0.0)
-        for name in ("efficiency_noise_max", "drop_rate_max"):
+        for name in ("efficiency_noise_max", "drop_rate_max", "revenue_weight", "switching_weight"):
             validate.number(name, getattr(self, name), minimum=0.0)
         if not self._rho < 1.0:
             raise ValueError(
@@ -162,12 +175,14 @@ class CarbonStructure(Structure):
         return zero, zero
 
     def read(self, observation: Observation) -> Numbers:
-        """(x, mu) of an observation (mu, C, a, x, ...)."""
-        return observation[3], observation[0]
+        """(x, mu) of an observation (mu, C, a, x, ...); where rewards are relied on (x, mu, C, a)."""
+        if self.revenue_weight == 0.0:
+            return observation[3], observation[0]
+        return observation[3], observation[0], observation[1], observation[2]
 
     def admits(self, seen: Numbers, ops: Ops) -> Flag:
         """Whether backlog and demand are in their ranges; a NaN is not."""
-        x, mu = seen
+        x, mu = seen[:2]
         inside = ops.logical_and(x >= 0.0, x <= self.backlog_max)
         return ops.logical_and(inside, ops.logical_and(mu >= 0.0, mu <= self.demand_max))
 
@@ -192,13 +207,13 @@ class CarbonStructure(Structure):
 
     def backup(self, plan: int, now: Round, ops: Ops) -> Number:  # noqa: ARG002
         """`clear`: what leaves no backlog at the lowest efficiency, rounded up."""
-        x, mu = now.seen
+        x, mu = now.seen[:2]
         return ops.clip(_UP * (x + mu) / (self.efficiency - self.efficiency_noise_max), now.low, now.high)
 
     def bounds(self, now: Round, action: Number, plan: int, ops: Ops) -> Bounds:
         """See the class's documentation; s is counted from what the prior ought to play, however it is rounded."""
         above, below = now.gaps
-        x, mu = now.seen
+        x, mu = now.seen[:2]
         eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
         work = x + mu
         less = work / eta - action
@@ -216,11 +231,13 @@ class CarbonStructure(Structure):
         else:
             affordable = (most + self.demand_max) * _UP <= (eta - nu) * now.high
             totals = (ops.where(affordable, excess, math.inf),)
-        return Bounds(totals, most * most + most + 1.0, (x, mu, action, less, above, below, under))
+        return Bounds(
+            totals, most * most + most + 1.0, (x, mu, action, less, above, below, under, *now.seen[2:])
+        )
 
     def _excess(self, now: Round, action: Number, ops: Ops) -> Number:
         """The largest F; see the class's documentation."""
-        (above, below), (x, mu) = now.gaps, now.seen
+        (above, below), (x, mu) = now.gaps, now.seen[:2]
         eta, nu, d, lam = self.efficiency, self.efficiency_noise_max, self.drop_rate_max, now.lam
         r, flip = nu / eta, min(nu, d * eta)
         least, largest = x - above, x + below  # of the prior's backlog
@@ -270,7 +287,7 @@ class CarbonStructure(Structure):
         self, now: Round, action: Number, less: Number, under: Number, ops: Ops
     ) -> tuple[Number, ...]:
         """T_1, ..., T_K with the prior as backup: (A), (B) and (C) of the class's documentation."""
-        (above, below), (x, mu) = now.gaps, now.seen
+        (above, below), (x, mu) = now.gaps, now.seen[:2]
         eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
         work = x + mu
         # (A) at m = 0 and m = nu
@@ -311,9 +328,9 @@ class CarbonStructure(Structure):
 
     def close(self, step: Numbers, cost: Number, epsilon: Number, ops: Ops) -> tuple[Number, Numbers]:
         """See the class's documentation; the segment is widened by what round-off can do to its place."""
-        x, mu, action, less, above, below, under = step
+        x, mu, action, less, above, below, under = step[:7]
         eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
-        left = 0.5 * (ops.sqrt(ops.maximum(4.0 * cost - 3.0, 1.0)) - 1.0)
+        left = _backlog(cost, ops)
         off = 64.0 * epsilon * (1.0 + x + mu + left + abs(eta * less))
         # So small that `off` over it covers every m and n2, and no smaller, for the sake of derivatives.
         tiny = 64.0 * epsilon / (1.0 + nu)
@@ -336,9 +353,71 @@ class CarbonStructure(Structure):
         floor = left - gap
         return floor * floor + floor + 1.0, (gap, under)
 
+    def told(
+        self,
+        step: Numbers,
+        closed: tuple[Number, Numbers],
+        cost: Number,
+        reward: Number,
+        first: Flag,
+        epsilon: Number,
+        ops: Ops,
+    ) -> tuple[Number, Numbers]:
+        """See the class's documentation."""
+        if self.revenue_weight == 0.0:
+            return closed
+        floor, (gap, under) = closed
+        x, mu, action, less, above, below = step[:6]
+        eta, nu, d, cap = self.efficiency, self.efficiency_noise_max, self.drop_rate_max, self.backlog_max
+        left = _backlog(cost, ops)
+        off = 64.0 * epsilon * (1.0 + x + mu + left + abs(eta * less))
+        least_m, largest_m, known = self._noise(step, reward, first, epsilon, ops)
+        behind = ops.maximum(x, 64.0 * epsilon / (1.0 + nu))
+        largest_n2 = (eta * less + largest_m * action - left + off) / behind
+        least_n2 = (eta * less + least_m * action - left - off) / behind
+        largest_n2 = ops.where(left > off, largest_n2, d)
+        least_n2 = ops.where(left < cap - off, least_n2, 0.0)
+        possible = ops.logical_and(largest_n2 >= 0.0, least_n2 <= d)
+        known = ops.logical_and(known, ops.logical_and(possible, least_n2 <= largest_n2))
+        least_m, largest_m = (ops.fixed(ops.clip(each, -nu, nu)) for each in (least_m, largest_m))
+        least_n2, largest_n2 = (ops.fixed(ops.clip(each, 0.0, d)) for each in (least_n2, largest_n2))
+        ends = x - above, x + below
+        least = ops.minimum(*(least_m / eta * (end + mu) - largest_n2 * end for end in ends))
+        most = ops.maximum(*(largest_m / eta * (end + mu) - least_n2 * end for end in ends))
+        off = off + 64.0 * epsilon * (above + below)
+        least = ops.where(known, ops.clip(least - off, 0.0, cap), 0.0)
+        most = ops.where(known, ops.clip(most + off, 0.0, cap), cap)
+        gap = ops.minimum(gap, ops.maximum(left - least, 0.0))
+        under = ops.minimum(under, ops.maximum(most - left, 0.0))
+        return ops.maximum(floor, least * least + least + 1.0), (gap, under)
+
+    def _noise(
+        self, step: Numbers, reward: Number, first: Flag, epsilon: Number, ops: Ops
+    ) -> tuple[Number, Number, Flag]:
+        """(least m, largest m, whether the reward tells them); `first`: whether it is that of a first round."""
+        action, renewables, last = step[2], step[7], step[8]
+        carbon = ops.maximum(action - renewables, 0.0)
+        change = action - last
+        switching = self.switching_weight * change * change
+        # Unless it is a first round switching counts; in a first one it does not, if nothing was done before.
+        never = ops.logical_and(first, last <= 0.0)
+        size = 1.0 + abs(reward) + action * action + self.switching_weight * (action + last) * (action + last)
+        off = 64.0 * epsilon * size / self.revenue_weight
+        paid = reward + carbon * carbon
+        least = (paid + ops.where(first, 0.0, switching)) / self.revenue_weight - off
+        most = (paid + ops.where(never, 0.0, switching)) / self.revenue_weight + off
+        known = ops.logical_and(ops.isfinite(paid), ops.logical_and(action > 1e-6, most >= 0.0))
+        spent, reserve = ops.where(known, action, 1.0), 64.0 * epsilon
+        least, most = (ops.where(known, ops.maximum(each, 0.0), 0.0) for each in (least, most))
+        least_m = self.efficiency - most * most / spent - reserve
+        largest_m = self.efficiency - least * least / spent + reserve
+        nu = self.efficiency_noise_max
+        possible = ops.logical_and(least_m <= nu, largest_m >= -nu)
+        return least_m, largest_m, ops.logical_and(known, possible)
+
     def unseen(self, step: Numbers, ops: Ops) -> Numbers:
         """See the class's documentation."""
-        x, mu, action, less, above, below, under = step
+        x, mu, action, less, above, below, under = step[:7]
         eta, nu, d = self.efficiency, self.efficiency_noise_max, self.drop_rate_max
         gap = 0.0 * less
         for m in (0.0, nu):
@@ -360,6 +439,11 @@ class CarbonStructure(Structure):
 
 _UP = 1.0 + 1e-12
 """Rounds up by more than round-off of float64."""
+
+
+def _backlog(cost: Number, ops: Ops) -> Number:
+    """The x' whose cost phi(x') this is."""
+    return 0.5 * (ops.sqrt(ops.maximum(4.0 * cost - 3.0, 1.0)) - 1.0)
 
 
 def _excess_at(own: Number, prior: Number, lam: Number, ops: Ops) -> Number:
