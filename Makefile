@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PLANTS_VENV ?= .venv-plants
 PLANTS_RUN ?= # such as --seeds 1 --episodes 4, for a quick look
+PLANTS_STUDY := $(PLANTS_VENV)/bin/python -m tether_plants
 PLANTS_INSTALL := $(PLANTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -72,11 +73,14 @@ $(PLANTS_VENV)/.plants: pyproject.toml constraints.txt plants/pyproject.toml pla
 	$(PLANTS_INSTALL) --no-deps -r plants/unpinned.txt
 	@touch $@
 
+# Two plants at a time, one on each core. What an earlier run has left is kept, and goes on where it was interrupted;
+# `rm -r out/plants` to play everything again.
 plants: $(PLANTS_VENV)/.plants ## Guard environments that other people published: tests, studies, out/plants/gallery.html
 	cd plants && ../$(PLANTS_VENV)/bin/python -m pytest -q
-	@rm -rf out/plants
-	$(PLANTS_VENV)/bin/python -m tether_plants run all $(PLANTS_RUN) --out out/plants
-	$(PLANTS_VENV)/bin/python -m tether_plants page out/plants
+	@$(PLANTS_STUDY) run microgrid anm $(PLANTS_RUN) --out out/plants & \
+	  $(PLANTS_STUDY) run building evcharging $(PLANTS_RUN) --out out/plants; first=$$?; \
+	  wait $$! && exit $$first
+	$(PLANTS_STUDY) page out/plants
 
 clean: ## Remove the virtual environment and everything that was made
 	rm -rf $(VENV) $(PLANTS_VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -37,6 +37,34 @@ def results(tmp_path_factory):
     return found, folder
 
 
+def test_a_study_goes_on_where_it_was_interrupted_and_throws_nothing_away(tmp_path):
+    lines: list[str] = []
+
+    def told(line):
+        lines.append(line)
+        if "1 of 2  seed" in line:
+            raise KeyboardInterrupt
+
+    plant = replace(find("building"), checks=lambda _: [])
+    asked = {"seeds": 1, "learners": ["off"], "certificates": ["lipschitz"], "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        study(plant, episodes=1, report=told, **asked)
+    lines.clear()
+    first = study(plant, episodes=1, report=told, **asked)
+    assert lines[0] == "building: 1 of 2 rows are there"
+    assert [(row["learner"], row["certificate"]) for row in first["rows"]] == [
+        ("prior", None), ("off", None), ("off", "lipschitz"),
+    ]  # fmt: skip
+    lines.clear()
+    more = study(plant, episodes=2, report=lines.append, **asked)
+    assert lines[0] == "building: 0 of 2 rows are there"
+    assert [row["episodes"] for row in more["rows"]] == [2, 2, 2]
+    assert more["rows"][1]["gains"][0] == first["rows"][1]["gains"][0]
+    lines.clear()
+    assert study(plant, episodes=1, report=lines.append, **asked)["rows"] == more["rows"]
+    assert lines == ["building: 2 of 2 rows are there"]
+
+
 def test_a_study_says_what_was_gained_kept_and_violated(results):
     found, folder = results
     rows = {(row["learner"], row["certificate"]): row for row in summary(found)}

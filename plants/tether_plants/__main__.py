@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tether_plants.plant import PLANTS, find
@@ -60,6 +61,7 @@ def _run(given: argparse.Namespace) -> int:
             out=folder,
             learners=given.learners,
             certificates=given.certificates,
+            report=partial(print, flush=True),
         )
         print(f"Figure: {write_figure(results, folder)}")
     return 0

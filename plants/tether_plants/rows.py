@@ -16,6 +16,7 @@ import numpy as np
 
 from tether.certificates import Certificate
 from tether.core.certificate import Box, Outcome
+from tether.core.compiler import compiler_options
 from tether.core.ops import FLOAT32, jax_ops
 from tether.simulate.trees import as_tree
 from tether_plants.plant import Plant
@@ -45,8 +46,10 @@ class Rows:
         self._fixed: Any = None
         if certificate is not None:
             as_tree(certificate)
+            options = compiler_options(getattr(certificate, "long", False))
             self._open, self._choose, self._update = (
-                jax.jit(jax.vmap(each)) for each in (self._seen, self._chosen, self._closed)
+                jax.jit(jax.vmap(each), compiler_options=options)
+                for each in (self._seen, self._chosen, self._closed)
             )
 
     def reset(self, episodes: Sequence[int]) -> Any:

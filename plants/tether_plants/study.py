@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,11 +33,7 @@ class Played(NamedTuple):
     intervened: np.ndarray
     """[N, H] whether the guard moved the proposal."""
     seconds: float
-    """All of it."""
-
-    def first(self, count: int) -> Played:
-        """The first so many episodes."""
-        return Played(*(each[:count] for each in self[:-1]), self.seconds)
+    """Of the processor, all of it."""
 
 
 def play(
@@ -58,7 +54,7 @@ def play(
     env: Any = plant.make()
     if certificate is not None:
         env = Guarded(env, certificate, plant.prior, append_memory=policy is not None and policy.memory)
-    horizon, started, rows = plant.contract.horizon, time.perf_counter(), []
+    horizon, started, rows = plant.contract.horizon, time.process_time(), []
     for episode in episodes:
         observation, _ = env.reset(options={"episode": int(episode)})
         row: list[Any] = []
@@ -78,14 +74,14 @@ def play(
         rewards, costs, actions, intervened = (np.array(each) for each in zip(*row, strict=True))
         rows.append((rewards, costs, actions, report.get("uncertified_from", 1), intervened))
     together = [np.array(each) for each in zip(*rows, strict=True)]
-    return Played(*together, time.perf_counter() - started)
+    return Played(*together, time.process_time() - started)
 
 
 def _side_by_side(plant: Plant, episodes: Any, policy: Any, certificate: Certificate | None) -> Played:
     """All episodes at once."""
     from tether_plants.rows import Rows
 
-    rows, started = Rows(plant, certificate, len(episodes)), time.perf_counter()
+    rows, started = Rows(plant, certificate, len(episodes)), time.process_time()
     observations, steps = rows.reset(episodes), []
     for _ in range(plant.contract.horizon):
         steps.append(rows.step(policy.rows(observations, rows.features())))
@@ -95,7 +91,7 @@ def _side_by_side(plant: Plant, episodes: Any, policy: Any, certificate: Certifi
         for name in ("rewards", "costs", "actions", "moved", "breached")
     )
     certified = np.sum(~breached, axis=1) + 1 if certificate is not None else np.ones(len(costs), dtype=int)
-    return Played(rewards, costs, actions, certified, moved, time.perf_counter() - started)
+    return Played(rewards, costs, actions, certified, moved, time.process_time() - started)
 
 
 def row_of(plant: Plant, played: Played, prior: Played, seed: int, **who: Any) -> dict[str, Any]:
@@ -110,6 +106,7 @@ def row_of(plant: Plant, played: Played, prior: Played, seed: int, **who: Any) -
         "episodes": len(played.costs),
         "return": float(played.rewards.sum(axis=1).mean()),
         "prior_return": float(prior.rewards.sum(axis=1).mean()),
+        "gains": np.round((played.rewards - prior.rewards).sum(axis=1), 9).tolist(),
         "cost": float(played.costs.sum(axis=1).mean()),
         "prior_cost": float(prior.costs.sum(axis=1).mean()),
         "violation_rate": verdict.violation_rate,
@@ -131,50 +128,55 @@ def study(
     out: str | Path,
     learners: Sequence[str] | None = None,
     certificates: Sequence[str] | None = None,
-    report: Any = print,
+    report: Callable[[str], Any] = print,
 ) -> dict[str, Any]:
     """Play everything, and write `results.json` and what the figure needs to the folder `out`.
 
-    What an earlier run left there of the same contract and as many episodes is not played again.
+    What an earlier run left there of the same contract, with at least as many episodes, is not played again, and goes
+    on where it was interrupted: each row is kept as soon as it is played. To play all of it again, remove the folder.
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     names = list(plant.certificates if certificates is None else certificates)
     episodes = min(episodes, plant.most or episodes)
     rows, traces = _left(folder, plant)
-    done = {(row["seed"], row["learner"], row["certificate"]): row["episodes"] for row in rows}
+    wanted = [
+        (seed, learner, name)
+        for seed in range(seeds)
+        for learner in (plant.learners if learners is None else learners)
+        for name in (None, *names)
+        if learner in plant.only.get(name or "", [learner])
+    ]
+    open_rows = [who for who in wanted if rows.get(who, _NOTHING)["episodes"] < episodes]
+    report(f"{plant.name}: {len(wanted) - len(open_rows)} of {len(wanted)} rows are there")
     checks = plant.checks(max(2, min(episodes, 20)))
     for check in checks:
-        report(
-            f"{'holds' if check.holds else 'FAILS'}  {check.what}: {check.worst:.3g} of {check.allowed:.3g}"
-        )
+        verdict = "holds" if check.holds else "FAILS"
+        report(f"{plant.name}: {verdict}  {check.what}: {check.worst:.3g} of {check.allowed:.3g}")
     absent = {name: why() for name, why in plant.absent.items()}
     for name, why in absent.items():
-        report(f"no {name} certificate: {why}")
-    for seed in range(seeds):
-        wanted = [
-            (learner, name, min(episodes, plant.few.get(name or "", episodes)))
-            for learner in (plant.learners if learners is None else learners)
-            for name in (None, *names)
-            if learner in plant.only.get(name or "", [learner])
-        ]
-        wanted = [each for each in wanted if done.get((seed, *each[:2])) != each[2]]
-        if not wanted:
-            continue
-        _, test = plant.episodes(seed, episodes)
-        prior = play(plant, test, None)
-        if (seed, "prior", None) not in done:
-            rows.append(row_of(plant, prior, prior, seed, learner="prior", certificate=None, training={}))
-        traces.setdefault("prior", prior.first(1).costs[0].tolist())
-        for learner, name, few in wanted:
-            policy = plant.learners[learner](plant, seed, name)
-            certificate = None if name is None else plant.certificates[name](plant.contract)
-            played = play(plant, test[:few], policy, certificate, online=name in plant.few)
-            who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
-            rows.append(row_of(plant, played, prior.first(few), seed, **who))
-            traces.setdefault(f"{learner} {name or 'unguarded'}", played.costs[0].tolist())
-            report(line(rows[-1]))
-            _write(folder, plant, rows, checks, absent, traces)
+        report(f"{plant.name}: no {name} certificate: {why}")
+    prior: Played | None = None
+    for place, (seed, learner, name) in enumerate(open_rows):
+        test = plant.episodes(seed, episodes)[1]
+        if place == 0 or seed != open_rows[place - 1][0]:
+            prior = play(plant, test, None)
+            told = row_of(plant, prior, prior, seed, learner="prior", certificate=None, training={})
+            if rows.get((seed, "prior", None), _NOTHING)["episodes"] < episodes:
+                rows[seed, "prior", None] = told
+        assert prior is not None
+        policy = plant.learners[learner](plant, seed, name)
+        certificate = None if name is None else plant.certificates[name](plant.contract)
+        played = play(plant, test, policy, certificate)
+        who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
+        row = row_of(plant, played, prior, seed, **who)
+        rows[seed, learner, name] = row
+        if seed == 0:
+            traces["prior"] = prior.costs[0].tolist()
+            traces[f"{learner} {name or 'unguarded'}"] = played.costs[0].tolist()
+        there = len(wanted) - len(open_rows) + place + 1
+        _write(folder, plant, rows, checks, absent, traces)
+        report(f"{plant.name:>10} {there:3d} of {len(wanted)}  {line(row)}")
     return _write(folder, plant, rows, checks, absent, traces)
 
 
@@ -187,18 +189,23 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def _left(folder: Path, plant: Plant) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """(rows, traces) of an earlier run, if it was one of the same contract."""
+_NOTHING = {"episodes": 0}
+"""A row that is not there."""
+
+
+def _left(folder: Path, plant: Plant) -> tuple[dict[tuple[Any, ...], Any], dict[str, Any]]:
+    """(rows by seed, learner and certificate, traces) of an earlier run, if it was one of the same contract."""
     file = folder / "results.json"
     if file.exists():
         found = json.loads(file.read_text(encoding="utf-8"))
         if found["contract"] == plant.contract.to_dict():
-            return found["rows"], found["traces"]
-    return [], {}
+            rows = {(row["seed"], row["learner"], row["certificate"]): row for row in found["rows"]}
+            return rows, found["traces"]
+    return {}, {}
 
 
 def _write(
-    folder: Path, plant: Plant, rows: Any, checks: Any, absent: dict[str, str], traces: Any
+    folder: Path, plant: Plant, rows: Any, checks: Any, absent: Mapping[str, str], traces: Any
 ) -> dict[str, Any]:
     results: dict[str, Any] = {
         "plant": plant.name,
@@ -208,7 +215,8 @@ def _write(
         "cost": plant.cost_title,
         "reward": plant.reward_title,
         "contract": plant.contract.to_dict(),
-        "rows": rows,
+        "most": plant.most,
+        "rows": [rows[who] for who in sorted(rows, key=lambda each: (each[0], each[1] != "prior"))],
         "checks": [{**asdict(check), "holds": check.holds} for check in checks],
         "absent": absent,
         "traces": traces,

@@ -50,7 +50,7 @@ PLANT = Plant(
     episodes=split,
     learners={
         "ours": ours(Day, days, passes=100, batch=6),
-        "sb3": sb3(23_040, spread=0.1, make=QuickGrid),
+        "sb3": sb3(23_040, spread=0.3, make=QuickGrid, learning_rate=1e-3, gamma=0.9),
         "greedy": always(greedy),
     },
     checks=checks,

@@ -50,6 +50,5 @@ PLANT = Plant(
     learners={"ours": learner, "sb3": sb3(8 * ROUNDS * 2)},
     checks=checks,
     absent={"compiled": lambda: kept_back(CONTRACT)},
-    most=10,
-    few={"lipschitz": 5},
+    most=20,
 )

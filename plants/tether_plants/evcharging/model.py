@@ -19,7 +19,9 @@ MOST = FULL * HOURS
 
 def missing(x: Any, z: Any, a: Any, w: Any) -> Any:  # noqa: ARG001
     """KWh that the car misses after a round that gives it a; z: whether it is new, with how much, whether it is due."""
-    return jnp.maximum(z[0] * z[1] + (1.0 - z[0]) * x - a, 0.0)
+    return jnp.clip(
+        z[0] * z[1] + (1.0 - z[0]) * x - a, 0.0, 40.0
+    )  # intervals do not know that a mean stays inside
 
 
 CHARGER = tether.Model(

@@ -62,6 +62,12 @@ def learner(day: Callable[[int], Any]) -> Any:
         known = None if name is None else plant.certificates[name](plant.contract)
         days = np.array([day(number) for number in list(plant.episodes(seed, 1)[0])[:DAYS]])
         weights = cross_entropy(lambda tried: earned(tried, days, known), np.zeros(WEIGHTS), seed)
-        return Learned(lambda _env, seen: rule(weights, np.asarray(seen))[None], training={"days": DAYS})
+
+        def rows(observations: Any, _features: Any) -> Any:
+            return rule(weights, observations)[:, None]
+
+        return Learned(
+            lambda _env, seen: rule(weights, np.asarray(seen))[None], rows, training={"days": DAYS}
+        )
 
     return trained

@@ -64,7 +64,9 @@ def cut(low: Any, high: Any, count: int, sizes: Any) -> Interval:
         if not np.any(share > 0.0):
             break
         cuts[np.argmax(share)] += 1
-    places = np.indices(tuple(cuts.tolist())).reshape(len(cuts), int(np.prod(cuts))).T  # [cells, d]
+    more = np.flatnonzero(cuts > 1)  # few: NumPy's arrays have at most 64 axes, a box may have more
+    places = np.zeros((int(np.prod(cuts)), len(cuts)), dtype=int)  # [cells, d]
+    places[:, more] = np.indices(tuple(cuts[more].tolist())).reshape(len(more), len(places)).T
     ends = [low + (high - low) * (places + shift) / cuts for shift in (0, 1)]
     return Interval(ends[0], np.where(places + 1 == cuts, high, ends[1]))
 
