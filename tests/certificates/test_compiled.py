@@ -74,3 +74,19 @@ def test_an_action_of_one_entry_is_decided_as_a_number_is_and_a_model_needs_no_d
         for guard in guards:
             guard.observe(1.0 + abs(level - 5.0))
     assert [guard.breach for guard in guards] == [None, None]
+
+
+@pytest.mark.slow
+def test_a_cost_that_the_state_has_no_part_in_is_bounded_by_the_action():
+    meter = Model(
+        step=lambda x, z, a, w: 0.5 * x + a + w,
+        cost=lambda x, z, a, w: 1.0 + abs(a) + w,
+        prior=lambda x, z: jnp.zeros(()),
+        state=(-10.0, 10.0),
+        action=(-4.0, 4.0),
+        draws=(0.0, 0.1),
+    )
+    certificate = compiled.compile(meter, tether.Contract(lam=0.5, b=0.5, horizon=3, cost_floor=1.0))
+    guard = tether.Guard(certificate, prior=meter.policy, low=-4.0, high=4.0)
+    # 1 + a + w is at most 1.5 (1 + w) + 0.5, whatever w is: a is at most 1.
+    assert guard.act([0.0], 4.0).action == pytest.approx(1.0, abs=0.02)

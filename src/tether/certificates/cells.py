@@ -122,16 +122,17 @@ def _cells(found: Enclosed, groups: int) -> Cells:
     return Cells(Interval(*middle), slopes, Interval(*found.range))
 
 
-def moved_by(slopes: Groups, away: Groups) -> Interval:
+def moved_by(slopes: Groups, away: Groups, like: Array) -> Interval:
     """[..., k]: what inputs that differ by `away` from where they were change.
 
     Args:
         slopes: [..., g, k] by group.
         away: By group, an interval [..., g], or [..., g] numbers that stand for both ways.
+        like: [..., k] numbers of the output, which may depend on none of these groups.
     """
-    low: Any = 0.0
-    high: Any = 0.0
-    size: Any = 0.0  # of everything that is added up, to which round-off is proportional
+    low = high = size = jnp.zeros_like(
+        like
+    )  # size: of everything that is added up, to which round-off is proportional
     terms = 2.0
     for slope, each in zip(slopes, away, strict=True):
         if not slope:
@@ -148,14 +149,13 @@ def moved_by(slopes: Groups, away: Groups) -> Interval:
             both = total(largest * half, -2)
             ends, size = (-both, both), size + both
         low, high = low + ends[0], high + ends[1]
-    off = jnp.asarray(size)
-    off = terms * float(np.finfo(off.dtype).eps) * off
+    off = terms * float(np.finfo(size.dtype).eps) * size
     return outward(low - off, high + off)
 
 
 def spread(cells: Cells, away: Groups) -> Interval:
     """[c, k]: the output where the inputs differ from the middle by `away`, see `moved_by`."""
-    return meet(add(cells.middle, moved_by(cells.slopes, away)), cells.range)
+    return meet(add(cells.middle, moved_by(cells.slopes, away, cells.range.low)), cells.range)
 
 
 def difference(own: Cells, prior: Cells, draws: Groups, near: Groups, weight: Any = None) -> Interval:
@@ -172,7 +172,8 @@ def difference(own: Cells, prior: Cells, draws: Groups, near: Groups, weight: An
     together = tuple(
         _minus(mine, _weighted(other, weight)) for mine, other in zip(own.slopes, by_draw, strict=True)
     )
-    moved = subtract(moved_by(together, draws), _weighted(moved_by(by_state, near), weight))
+    like = own.range.low
+    moved = subtract(moved_by(together, draws, like), _weighted(moved_by(by_state, near, like), weight))
     mean = add(subtract(own.middle, _weighted(prior.middle, weight)), moved)
     return meet(mean, subtract(own.range, _weighted(prior.range, weight)))
 

@@ -325,7 +325,7 @@ class CompiledStructure(Structure):
 
         def of_cell(cell: Interval) -> tuple[Side, Apart]:
             along = enclosed_side(way, join(both, cell))
-            moved = [moved_by(each.slopes[: len(steps)], steps) for each in along]
+            moved = [moved_by(each.slopes[: len(steps)], steps, each.range.low) for each in along]
             return enclosed_side(own, cell), Apart(*moved)
 
         mine, apart = jax.vmap(of_cell)(self._cells(self.precision.cells, x.dtype))
@@ -427,11 +427,10 @@ class CompiledStructure(Structure):
             box = join(boxes.own, context, cell)
             centre = 0.5 * box.low + 0.5 * box.high
             there = program.enclosed(Interval(centre, centre), False)[1].range
-            own = meet(add(there, moved_by(either.slopes, program.split(radius_of(box)))), either.range)
-            gap = moved_by(either.slopes[:states], apart)
-            excess = moved_by(cost.slopes[:states], apart).high[0] - lam * jnp.maximum(
-                cost.range.low[0], floor
-            )
+            like, paid = either.range.low, cost.range.low
+            own = meet(add(there, moved_by(either.slopes, program.split(radius_of(box)), like)), either.range)
+            gap = moved_by(either.slopes[:states], apart, like)
+            excess = moved_by(cost.slopes[:states], apart, paid).high[0] - lam * jnp.maximum(paid[0], floor)
             return own, gap, either.range, excess
 
         *found, excess = jax.vmap(of_cell)(self._cells(self.precision.later_cells, dtype))
