@@ -51,12 +51,9 @@ from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
 from tether.core.several import combined
-from tether.core.straight import Straight
+from tether.core.straight import Straight, new
 from tether.core.turn import Turn
 from tether.core.watch import Found, Watch
-
-_new: Any = tuple.__new__
-"""Makes a NamedTuple of all of its fields in half the time."""
 
 __all__ = [
     "AssumptionBreach",
@@ -235,7 +232,7 @@ class Guard(Keeping, Raising, Looking):
         reason = self._actions.reason(action, asked, bool(self._state.breached), overridden)
         self._watch.plays(observation, action)
         shown, meant = self._actions.given(action), self._actions.given(prior)
-        decision: Decision = _new(Decision, (
+        decision: Decision = new(Decision, (
             self.round, shown, meant, proposal, deviation, radius, margin, not equal(action, wish), reason,
             self.certificate.backup_names[int(backup)],
             None if binding < 0.0 else self._contract_name(binding),
@@ -249,7 +246,7 @@ class Guard(Keeping, Raising, Looking):
         ops = self._ops if isinstance(prior, float) else NUMPY
         if ops is FLOATS:  # without a context, which costs as much as a few sums
             if getattr(self.certificate, "straight", False):
-                return self._straightly(wish, prior, epsilon)
+                return self._straight.chosen(self.certificate, self._state, self._box, wish, prior, epsilon)
             choice = self._chosen(observation, wish, prior, epsilon, ops)
         else:
             with quietly(ops):
@@ -274,16 +271,6 @@ class Guard(Keeping, Raising, Looking):
         # What is no action stands for the safe action that the search begins with.
         asked = math.nan * prior if wish is None else wish
         return self.certificate.choose(opened, asked, prior, self._box, ops)
-
-    def _straightly(self, wish: Action, prior: Action, epsilon: float) -> Choice:
-        """The certificate's choice where all is single numbers, and stays so: it is only to be inside the bounds."""
-        state, box = self._state, self._box
-        choose = self._straight.choosing(self.certificate, state, box, epsilon)
-        choice: Choice = choose(state, math.nan if wish is None else wish, prior)
-        action = choice[0]
-        if not (box[0] <= action <= box[1] and math.isfinite(action)):
-            raise ValueError(f"it chose {action!r}, not a finite action inside the bounds")
-        return choice
 
     @recorded
     def observe(
@@ -338,7 +325,7 @@ class Guard(Keeping, Raising, Looking):
             earned = None if reward is None else convert.as_number(reward)
             self._tell(cost, read)
             box = None if played is None else self._box
-            outcome = _new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
+            outcome = new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
             self._wait(outcome) if cost is None else self._pay(cost, outcome)
             if told is not None or self._overrides:
                 overridden = getattr(self._state, "overridden", False)
@@ -395,8 +382,7 @@ class Guard(Keeping, Raising, Looking):
         """Close the round with its cost."""
         refused = self._meter.refused(outcome.cost, self._epsilon)
         if refused is None and not self._state.breached:
-            found = self._watch.paid(outcome.cost)
-            if found is not None:
+            if (found := self._watch.paid(outcome.cost)) is not None:
                 self._contradicted(found)
         certificate, state, taken = self.certificate, self._state, self._taken
         single = isinstance(self._decided, float) and outcome.applied is None and not state.breached

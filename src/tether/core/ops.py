@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -29,17 +28,17 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tether.core.round_off import FLOAT32 as FLOAT32
+from tether.core.round_off import FLOAT64 as FLOAT64
+from tether.core.round_off import coarsest as coarsest
+from tether.core.round_off import round_off as round_off
+
 Number: TypeAlias = float
 """One number a case: a float online, a scalar or [N] array elsewhere."""
 Flag: TypeAlias = bool
 """One truth value a case."""
 Array: TypeAlias = NDArray[np.float64]
 """Several numbers a case, [..., n]."""
-
-FLOAT32 = float(np.finfo(np.float32).eps)
-"""Relative round-off of float32, 1.2e-7."""
-FLOAT64 = sys.float_info.epsilon
-"""Relative round-off of float64, 2.2e-16."""
 
 Carry = TypeVar("Carry")
 Values = TypeVar("Values")
@@ -454,9 +453,6 @@ class Arrays:
     over = staticmethod(_Floats.over)
 
 
-_FLOAT64 = np.dtype(float)
-_BY_SIZE = {1: 0.25, 2: 2.0**-7, 8: FLOAT64}
-"""Round-off of a floating-point type of so many bytes, the coarsest that there is."""
 _LIMIT64, _LIMIT32 = 1e100, 1e15
 _QUIET = contextlib.nullcontext()
 FLOATS = cast(Ops, _Floats())
@@ -483,36 +479,3 @@ def jax_ops() -> Ops:
 def namespace(value: Any) -> Any:
     """The array namespace that `value` lives in; NumPy for plain numbers."""
     return value.__array_namespace__() if hasattr(value, "__array_namespace__") else np
-
-
-def round_off(value: object) -> float:
-    """The relative round-off of a value's type; the coarsest of its size if it is not one of NumPy's.
-
-    Plain numbers and whole ones count as float64, which says nothing of where they came from: see `tether.Guard`.
-    """
-    if type(value) is float:
-        return FLOAT64
-    dtype = getattr(value, "dtype", None)
-    if dtype is None:
-        return FLOAT64
-    # Of the usual types, and of others by what NumPy or torch says of them.
-    whole = getattr(dtype, "kind", "") in ("i", "u", "b") or not getattr(dtype, "is_floating_point", True)
-    if whole or dtype == np.float64:
-        return FLOAT64
-    try:
-        return float(np.finfo(dtype).eps)
-    except (TypeError, ValueError):  # torch's and ml_dtypes' own types
-        return _BY_SIZE.get(getattr(dtype, "itemsize", 0), FLOAT32)
-
-
-def coarsest(value: object) -> float:
-    """The largest `round_off` of a value's parts; mappings, lists, tuples and arrays of objects are looked into."""
-    if isinstance(value, float) or (type(value) is np.ndarray and value.dtype is _FLOAT64):
-        return FLOAT64
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    elif getattr(getattr(value, "dtype", None), "kind", "") == "O":
-        value = list(cast(Any, value).flat)
-    if isinstance(value, list | tuple):
-        return max([coarsest(entry) for entry in value], default=FLOAT64)
-    return round_off(value)
