@@ -381,9 +381,9 @@ class Guard(Keeping, Raising, Looking):
     def _pay(self, cost: object, outcome: Outcome) -> None:
         """Close the round with its cost."""
         refused = self._meter.refused(outcome.cost, self._epsilon)
-        if refused is None and not self._state.breached:
-            if (found := self._watch.paid(outcome.cost)) is not None:
-                self._contradicted(found)
+        watched = refused is None and not self._state.breached
+        if watched and (found := self._watch.paid(outcome.cost)) is not None:
+            self._contradicted(found)
         certificate, state, taken = self.certificate, self._state, self._taken
         single = isinstance(self._decided, float) and outcome.applied is None and not state.breached
         if single and getattr(certificate, "straight", False):
