@@ -86,7 +86,7 @@ def killed(tmp_path_factory):
     driver.kill()
     driver.communicate()
     wait_for(lambda: not any(map(alive, workers)))
-    left_by_killed = processes()
+    left_by_killed = processes(here)
     (here / "go").touch()
     again = start(here, DRIVER)
     out, _ = again.communicate(timeout=120)
@@ -103,7 +103,7 @@ def start(here, driver, **more):
         stderr=subprocess.PIPE,
         text=True,
         # Of its own, for the locks of cores: another run on this machine may have them all.
-        env=os.environ | {"TETHER_TEST_RUN": "cluster", "TMPDIR": str(here)} | more,
+        env=os.environ | {"TETHER_TEST_RUN": str(here), "TMPDIR": str(here)} | more,
     )
 
 
@@ -131,14 +131,16 @@ def alive(process):
         return False
 
 
-def processes():
-    """Those that a driver of these tests has started, and that are still there some seconds after it."""
+def processes(here):
+    """Those that a driver has started, and that are still there some seconds after it."""
     found = []
     for _ in range(100):
         found = []
         for place in Path("/proc").glob("[0-9]*"):
             try:
-                if b"TETHER_TEST_RUN=cluster" in (place / "environ").read_bytes() and alive(place.name):
+                if f"TETHER_TEST_RUN={here}\0".encode() in (place / "environ").read_bytes() and alive(
+                    place.name
+                ):
                     found.append((place / "cmdline").read_bytes()[:200])
             except OSError:
                 continue
@@ -173,7 +175,7 @@ def test_the_driver_and_idle_workers_never_import_jax_and_a_worker_has_a_core_of
 
 def test_nothing_is_left_running(killed):
     assert killed[3] == []
-    assert processes() == []
+    assert processes(killed[0]) == []
 
 
 def scaled(number, report, *before):
@@ -200,6 +202,7 @@ def marked():
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     yield folder
     reaper.reap(folder)
+    wait_for(lambda: not any(map(alive, reaper.marked(folder))), 10.0)
 
 
 def test_the_piece_of_a_lost_node_is_computed_on_another_one(local, marked, tmp_path):
@@ -216,8 +219,18 @@ def test_the_piece_of_a_lost_node_is_computed_on_another_one(local, marked, tmp_
     assert driver.returncode == 0, complaints
     assert len({worker(each) for each in begun(tmp_path, 2)}) == 2
     assert {name: (tmp_path / "pieces" / name).read_bytes() for name in local} == local
-    assert processes() == []
 
 
 def test_what_goes_wrong_in_a_piece_is_raised_by_the_driver(killed):
     assert (killed[0] / "error").read_text() == "nine is no number"
+
+
+def test_a_process_that_has_written_over_its_environment_is_reaped_by_the_files_it_has_open(marked):
+    log = Path(marked) / "agent.log"
+    clean = {name: value for name, value in os.environ.items() if name != reaper.VARIABLE}
+    with log.open("w") as file:
+        agent = subprocess.Popen(["sleep", "60"], stdout=file, env=clean)
+    assert reaper.marked(marked) == [agent.pid]
+    reaper.reap(marked)
+    assert agent.wait(10.0) == -signal.SIGKILL
+    assert not Path(marked).exists()

@@ -1,8 +1,8 @@
 """Ends whatever a driver has started and left, however the driver ended.
 
 `python -I reaper.py MARK` waits until its standard input is closed, which the system does when a process dies, and then
-kills every process that has `TETHER_CLUSTER=MARK` in its environment; MARK is the folder of the cluster, which it
-removes. It imports nothing of tether: it is there for as long as the driver is.
+kills every process that has `TETHER_CLUSTER=MARK` in its environment or a file open below MARK, the folder of the
+cluster, which it removes. It imports nothing of tether: it is there for as long as the driver is.
 """
 
 from __future__ import annotations
@@ -27,24 +27,32 @@ def started(mark: str) -> subprocess.Popen[bytes]:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that have the mark, but for this one."""
-    wanted = f"{VARIABLE}={mark}".encode()
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if wanted in (place / "environ").read_bytes().split(b"\0") and int(place.name) != os.getpid():
-                found.append(int(place.name))
-    return found
+    """The processes that have the mark, but for this one and the driver, which may have logs open until it ends."""
+    spared = {str(os.getpid()), str(os.getppid())}
+    places = (place for place in Path("/proc").glob("[0-9]*") if place.name not in spared)
+    return [int(place.name) for place in places if _has(place, mark)]
+
+
+def _has(place: Path, mark: str) -> bool:
+    """Whether the process of this folder of /proc has the mark."""
+    with contextlib.suppress(OSError):
+        if f"{VARIABLE}={mark}".encode() in (place / "environ").read_bytes().split(b"\0"):
+            return True
+        # Ray's agents write their title over their environment; their logs are below the folder of the cluster.
+        return any(str(file.readlink()).startswith(f"{mark}/") for file in (place / "fd").iterdir())
+    return False
 
 
 def reap(mark: str) -> None:
     """Kill them, those that they start meanwhile included, and remove the folder."""
+    empty = 0
     for _ in range(20):
         processes = marked(mark)
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        if not processes:
+        empty = 0 if processes else empty + 1
+        if empty == 2:  # one look can miss what is about to be another program
             break
         time.sleep(0.1)
     shutil.rmtree(mark, ignore_errors=True)
