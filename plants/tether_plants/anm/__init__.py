@@ -55,5 +55,5 @@ PLANT = Plant(
     },
     checks=checks,
     absent={"lipschitz": jumps, "compiled": jumps},
-    most=10,
+    most=40,
 )

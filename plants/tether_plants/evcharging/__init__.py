@@ -50,5 +50,5 @@ PLANT = Plant(
     learners={"ours": learner, "sb3": sb3(8 * ROUNDS * 2)},
     checks=checks,
     absent={"compiled": lambda: kept_back(CONTRACT)},
-    most=20,
+    most=40,
 )
