@@ -344,13 +344,13 @@ def pattern(rng: np.random.Generator, shape: tuple[int, int], ends: Array) -> Ar
     return values
 
 
-def bred(parents: Episodes, new: Episodes, rng: np.random.Generator) -> Episodes:
-    """`new`, half of them replaced by children: two parents spliced at a round, some values taken from `new`."""
+def bred(parents: Episodes, new: Episodes, rng: np.random.Generator, child: float = 0.5) -> Episodes:
+    """`new`, a share of them replaced by children: two parents spliced at a round, some values taken from `new`."""
     count, horizon = len(new), new.horizon
     first, second = rng.integers(len(parents), size=(2, count))
     late = np.arange(horizon) >= rng.integers(horizon + 1, size=(count, 1))
     share = rng.choice([0.0, 0.02, 0.1, 0.3], size=(count, 1))
-    child = rng.uniform(size=(count, 1)) < 0.5
+    born = rng.uniform(size=(count, 1)) < child
     series = {}
     for name in new.names:
         rooms = [1] * (new[name].ndim - 2)
@@ -359,7 +359,7 @@ def bred(parents: Episodes, new: Episodes, rng: np.random.Generator) -> Episodes
         )
         fresh = (rng.uniform(size=(count, horizon)) < share).reshape(count, horizon, *rooms)
         mutated = np.where(fresh, new[name], inherited)
-        series[name] = np.where(child.reshape(count, 1, *rooms), mutated, new[name])
+        series[name] = np.where(born.reshape(count, 1, *rooms), mutated, new[name])
     return Episodes(series)
 
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tether.assure.attack import Hostile, hostile_episodes, plants
+from tether.assure.attack import Hostile, bred, hostile_episodes, plants
 from tether.certificates.structure import Round
 from tether.core.compiler import compiler_options
 from tether.core.contract import Contract
@@ -41,6 +41,8 @@ NARROW = 1e-6
 """A box whose width is below this share of the range of states counts as a point, which has no inside."""
 LOOSEN = 0.05
 """By this share a bound is drawn in to see whether it would be noticed."""
+GENERATIONS, PARENTS = 20, 40
+"""How often episodes are bred, and from how many, where the truth has not come near to a bound."""
 
 
 @dataclass(frozen=True)
@@ -73,24 +75,54 @@ class Inclusion:
 
 
 def hostile_inclusions(
-    system: System, certificate: Any, episodes: int, seed: int = 0
+    system: System, certificate: Any, episodes: int, seed: int = 0, generations: int = GENERATIONS
 ) -> dict[str, Inclusion]:
     """Compare every bound, with each backup, in so many episodes of hostile draws and actions.
+
+    Where the truth comes near to no bound of a kind, more episodes are bred from those in which it came nearest.
 
     Args:
         system: Whose standard plant is played.
         certificate: See `inclusions`.
-        episodes: How many are played with each backup.
+        episodes: How many are played with each backup, in each generation.
         seed: Of what is drawn.
+        generations: How often episodes are bred at most.
     """
     env = plants(system)["standard"]
     found: dict[str, Inclusion] = {}
     for plan in range(1 + len(certificate.system.backups)):
         rng = np.random.default_rng([seed, plan])
-        drawn = hostile_episodes(system, env, episodes, rng, certificate.contract.horizon)
-        for name, each in inclusions(env, certificate, drawn, Hostile(env), plan).items():
-            found[name] = each.together(found.get(name))
+        compare = _comparison(env, certificate, Hostile(env), plan)
+        nearest: dict[str, _Near] = {}
+        for generation in range(1 + generations):
+            drawn = hostile_episodes(system, env, episodes, rng, certificate.contract.horizon)
+            blunt = [each for name, each in nearest.items() if not found[name].sharp]
+            if generation:
+                if not blunt:
+                    break
+                drawn = bred(blunt[generation % len(blunt)].episodes, drawn, rng, child=0.8)
+            for name, (each, slacks) in compare(drawn).items():
+                found[name] = each.together(found.get(name))
+                if each.slack < math.inf:
+                    nearest[name] = _Near(drawn, slacks).best(nearest.get(name))
     return found
+
+
+class _Near(NamedTuple):
+    """Episodes, and the slack that they leave to a bound."""
+
+    episodes: Episodes
+    slacks: Any
+    """[N]"""
+
+    def best(self, other: _Near | None) -> _Near:
+        """The `PARENTS` of these and others that leave least."""
+        series, slacks = {name: self.episodes[name] for name in self.episodes.names}, self.slacks
+        if other is not None:
+            series = {name: np.concatenate([series[name], other.episodes[name]]) for name in series}
+            slacks = np.concatenate([slacks, other.slacks])
+        chosen = np.argsort(slacks, kind="stable")[:PARENTS]
+        return _Near(Episodes({name: each[chosen] for name, each in series.items()}), slacks[chosen])
 
 
 def inclusions(
@@ -106,26 +138,40 @@ def inclusions(
             where it is not a number. `tether.assure.attack.Hostile` is one.
         plan: Number of the backup; 0 is the prior.
     """
-    env.check(episodes)
+    return {name: each for name, (each, _) in _comparison(env, certificate, policy, plan)(episodes).items()}
+
+
+def _comparison(
+    env: Env, certificate: Any, policy: Callable[[Any], Any], plan: int
+) -> Callable[[Episodes], dict[str, tuple[Inclusion, Any]]]:
+    """From episodes to what is found of every bound, and its slack in each of them [N]; compiled once."""
     look = _Look(env, certificate.system, certificate.contract, policy, plan)
-    with jax.enable_x64(True):
-        drawn = {name: jnp.asarray(episodes[name]) for name in env.drawn_names}
-        played = jax.jit(jax.vmap(look.episode), compiler_options=compiler_options(long=True))
-        found = jax.tree.map(np.asarray, played(drawn))
+    played = jax.jit(jax.vmap(look.episode), compiler_options=compiler_options(long=True))
     name = ("prior", *certificate.system.backups)[plan]
-    least, width = certificate.contract.cost_floor * (1.0 + 1e-6), found["width"]
-    results = [
-        _inclusion(f"now ({name})", found["now"], lambda bound: bound > 0.0),
-        _inclusion(f"later ({name})", found["later"], lambda bound: bound > 0.0),
-        _inclusion("floor", found["floor"], lambda bound: -bound > least),
-        _inclusion("ceiling", found["ceiling"], lambda bound: bound > least),
-        _inclusion("box", (found["inside"], 0.0 * width), lambda _: width > NARROW * look.spans, width),
-        Inclusion("possible", found["possible"].size, int(np.sum(~found["possible"])), math.inf),
-    ]
-    return {each.bound: each for each in results}
+    least = certificate.contract.cost_floor * (1.0 + 1e-6)
+
+    def compared(episodes: Episodes) -> dict[str, tuple[Inclusion, Any]]:
+        env.check(episodes)
+        with jax.enable_x64(True):
+            drawn = {name: jnp.asarray(episodes[name]) for name in env.drawn_names}
+            found = jax.tree.map(np.asarray, played(drawn))
+        width, possible = found["width"], found["possible"]
+        results = [
+            _inclusion(f"now ({name})", found["now"], lambda bound: bound > 0.0),
+            _inclusion(f"later ({name})", found["later"], lambda bound: bound > 0.0),
+            _inclusion("floor", found["floor"], lambda bound: -bound > least),
+            _inclusion("ceiling", found["ceiling"], lambda bound: bound > least),
+            _inclusion("box", (found["inside"], 0.0 * width), lambda _: width > NARROW * look.spans, width),
+            (Inclusion("possible", possible.size, int(np.sum(~possible)), math.inf), None),
+        ]
+        return {each.bound: (each, slacks) for each, slacks in results}
+
+    return compared
 
 
-def _inclusion(name: str, sides: Any, counted: Callable[[Any], Any], size: Any = None) -> Inclusion:
+def _inclusion(
+    name: str, sides: Any, counted: Callable[[Any], Any], size: Any = None
+) -> tuple[Inclusion, Any]:
     """Of upper bounds and what they bound, NaN where nothing is compared; `counted`: where slack is measured."""
     bound, truth = sides
     said, counts = np.isfinite(bound) & np.isfinite(truth), counted(bound)
@@ -133,7 +179,8 @@ def _inclusion(name: str, sides: Any, counted: Callable[[Any], Any], size: Any =
     left = np.where(said, bound - truth, np.inf)
     off = ROUND_OFF * (1.0 + np.where(said, np.abs(bound) + np.abs(truth), 0.0))
     shares = np.where(said & counts, left / np.where(said & counts, size, 1.0), np.inf)
-    return Inclusion(name, int(np.sum(said)), int(np.sum(left < -off)), float(np.min(shares)))
+    slacks = np.min(shares.reshape(len(shares), -1), axis=1)
+    return Inclusion(name, int(np.sum(said)), int(np.sum(left < -off)), float(np.min(slacks))), slacks
 
 
 @dataclass(frozen=True)
