@@ -24,6 +24,7 @@ from tether.certificates.intervals import (
     meet,
     negative,
     outward,
+    radius_of,
     subtract,
     times,
     total,
@@ -114,6 +115,16 @@ def around(values: Array, epsilon: Number) -> Interval:
 def enclosed_side(program: Program, box: Interval) -> Side:
     """A program that gives cost [1] and next state [n], over one box."""
     return Side(*(_cells(each, len(program.sizes)) for each in program.enclosed(box, True)))
+
+
+def near_middle(program: Program, box: Interval, around: Side) -> list[Interval]:
+    """Cost [1] and next state [n] over a box, from its middle; the slopes are those `around` it, over a larger one."""
+    middle = 0.5 * box.low + 0.5 * box.high
+    there, radii = program.enclosed(Interval(middle, middle), False), program.split(radius_of(box))
+    return [
+        meet(add(at.range, moved_by(side.slopes, radii, side.range.low)), side.range)
+        for at, side in zip(there, around, strict=True)
+    ]
 
 
 def _cells(found: Enclosed, groups: int) -> Cells:

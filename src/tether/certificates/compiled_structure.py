@@ -65,6 +65,7 @@ from tether.certificates.cells import (
     inside,
     join,
     moved_by,
+    near_middle,
     over_cells,
     rounded,
     solved,
@@ -72,7 +73,7 @@ from tether.certificates.cells import (
     within,
 )
 from tether.certificates.flat import Flat
-from tether.certificates.intervals import Array, Interval, add, hull, meet, radius_of, subtract, unrounded
+from tether.certificates.intervals import Array, Interval, hull, meet, radius_of, subtract, unrounded
 from tether.certificates.lockstep import loop
 from tether.certificates.model import Model
 from tether.certificates.precision import Precision as Precision
@@ -422,20 +423,18 @@ class CompiledStructure(Structure):
         apart = self._by_state(boxes.gap)
 
         def of_cell(cell: Interval) -> tuple[Interval, Interval, Interval, Array]:
-            cost, either = enclosed_side(program, join(both, context, cell))
-            # The slopes over both boxes serve the own one, too.
-            box = join(boxes.own, context, cell)
-            centre = 0.5 * box.low + 0.5 * box.high
-            there = program.enclosed(Interval(centre, centre), False)[1].range
-            like, paid = either.range.low, cost.range.low
-            own = meet(add(there, moved_by(either.slopes, program.split(radius_of(box)), like)), either.range)
-            gap = moved_by(either.slopes[:states], apart, like)
-            excess = moved_by(cost.slopes[:states], apart, paid).high[0] - lam * jnp.maximum(paid[0], floor)
-            return own, gap, either.range, excess
+            sides = enclosed_side(program, join(both, context, cell))
+            (cost, own), (paid, other) = (
+                near_middle(program, join(box, context, cell), sides) for box in (boxes.own, boxes.prior)
+            )
+            more, gap = (moved_by(side.slopes[:states], apart, side.range.low) for side in sides)
+            least = jnp.maximum(paid.low[0], floor)
+            excess = jnp.minimum(more.high[0], cost.high[0] - least) - lam * least
+            return own, meet(gap, subtract(own, other)), other, excess
 
         *found, excess = jax.vmap(of_cell)(self._cells(self.precision.later_cells, dtype))
-        own, gap, either = (over_cells(each) for each in found)
-        return Boxes(own, gap, meet(either, subtract(own, gap))), self._if_inside(boxes, jnp.max(excess))
+        own, gap, other = (over_cells(each) for each in found)
+        return Boxes(own, gap, meet(other, subtract(own, gap))), self._if_inside(boxes, jnp.max(excess))
 
     def _backup_round(
         self, plan: int, boxes: Boxes, context: Interval, lam: Number, floor: Number
