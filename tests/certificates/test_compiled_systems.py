@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import tether
 from tether.assure.inclusions import Inclusion, hostile_inclusions
 from tether.certificates.compiled_structure import Precision
+from tether.certificates.structure import Round
+from tether.core.ops import jax_ops
 from tether.systems import registry
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -37,6 +41,25 @@ def test_every_compiled_bound_is_true_and_would_be_refuted_if_it_were_drawn_in(p
         assert each.broken == 0, each
     for name in ("now (prior)", "later (prior)", "floor", "ceiling"):
         assert found[name].sharp, found[name]
+
+
+def test_a_plant_whose_slopes_exceed_one_is_bounded_by_where_it_can_be(monkeypatch):
+    """A battery 7 kWh below the prior's that sells 4 more: the prior brings it back within a few rounds.
+
+    Slopes alone say that the gap may grow by 9 % in each of the 23 rounds that are left.
+    """
+    monkeypatch.syspath_prepend(str(ROOT))
+    env = registry.find("examples.models.battery:system").env()
+    structure = tether.compile(env.model(), env.contract(1.0, 0.2, 24)).system
+    with jax.enable_x64(True):
+        own, prior = (structure.read(jnp.array([x, 0.5])) for x in (8.0, 15.0))
+        told = structure.gaps_between(prior, prior, jax_ops())
+        low, high = jnp.array(-4.0), jnp.array(4.0)
+        now = Round(told, own, high, 1.0, 1.0, low, high)
+        found = structure.bounds(now, low, 0, jax_ops())
+        totals = [float(each) for each in found.totals]
+    assert 4.5 < totals[0] < 4.6
+    assert max(totals) < 2.0 * totals[0]
 
 
 def test_a_bound_that_is_exceeded_or_out_of_reach_is_told_from_one_that_is_sharp():
