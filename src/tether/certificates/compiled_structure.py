@@ -76,6 +76,7 @@ from tether.certificates.flat import Flat
 from tether.certificates.intervals import Array, Interval, hull, meet, radius_of, subtract, unrounded
 from tether.certificates.lockstep import loop
 from tether.certificates.model import Model
+from tether.certificates.nested import Nested, moved_near, narrowed, nested_of
 from tether.certificates.precision import Precision as Precision
 from tether.certificates.programs import LOWER, UPPER, Program, enclose, places_of
 from tether.certificates.structure import Bounds, Round, Structure
@@ -83,10 +84,10 @@ from tether.certificates.survey import (
     EDGE,
     Contraction,
     Survey,
+    Surveyor,
     contraction_of,
     groups_of,
     rounds_of,
-    survey_of,
     widened,
 )
 from tether.core.certificate import Action, Observation
@@ -115,7 +116,7 @@ class CompiledStructure(Structure):
 
     def __post_init__(self) -> None:
         # Now, not when a program that uses it is being traced.
-        _ = self.contraction, self.scale
+        _ = self.contraction, self.scale, self._nested
 
     @property
     def entries(self) -> int:  # type: ignore[override]
@@ -159,10 +160,18 @@ class CompiledStructure(Structure):
     # ---- what holds in the whole range
 
     @cached_property
+    def _surveyor(self) -> Surveyor:
+        return Surveyor(self.model, partial(self.flat.closed_loop, 0))
+
+    @property
     def _survey(self) -> Survey:
         """Slopes and ranges under the prior over all states, contexts and draws."""
-        with jax.enable_x64(True):
-            return survey_of(self.model, lambda x, z, w: self.flat.closed_loop(0, x, z, w))
+        return self._surveyor.survey
+
+    @cached_property
+    def _nested(self) -> Nested | None:
+        """What the prior does near the states in which it settles, where rounds are looked at to the horizon."""
+        return None if self.contraction is not None else nested_of(self._surveyor)
 
     @cached_property
     def contraction(self) -> Contraction | None:
@@ -422,12 +431,19 @@ class CompiledStructure(Structure):
         both = hull(boxes.own, boxes.prior)
         apart = self._by_state(boxes.gap)
 
+        looked = [None if self._nested is None else self._nested.around(box) for box in (*boxes[::2], both)]
+
         def of_cell(cell: Interval) -> tuple[Interval, Interval, Interval, Array]:
             sides = enclosed_side(program, join(both, context, cell))
             (cost, own), (paid, other) = (
-                near_middle(program, join(box, context, cell), sides) for box in (boxes.own, boxes.prior)
+                narrowed(near_middle(program, join(box, context, cell), sides), near)
+                for box, near in zip(boxes[::2], looked, strict=False)
             )
-            more, gap = (moved_by(side.slopes[:states], apart, side.range.low) for side in sides)
+            more, gap = moved_near(
+                [moved_by(side.slopes[:states], apart, side.range.low) for side in sides],
+                looked[2],
+                boxes.gap,
+            )
             least = jnp.maximum(paid.low[0], floor)
             excess = jnp.minimum(more.high[0], cost.high[0] - least) - lam * least
             return own, meet(gap, subtract(own, other)), other, excess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tether.certificates.cells import cut, over_cells
+from tether.certificates.cells import cut
 from tether.certificates.intervals import Array, Interval
 from tether.certificates.model import Model
 from tether.certificates.programs import Program, dense, enclose
@@ -18,6 +19,8 @@ from tether.certificates.programs import Program, dense, enclose
 Floats = NDArray[np.float64]
 SEARCHED = 4096
 """Pieces of the ranges over which a contraction is looked for."""
+TOGETHER = 1024
+"""Pieces that are enclosed at once; so many for a part of the range of states."""
 EDGE = 1e-6
 """The range of states is taken for this part of its width wider, so that round-off never leaves it."""
 
@@ -65,6 +68,8 @@ class Survey(NamedTuple):
     """The smallest cost of the prior at the middle of any piece."""
     invariant: bool
     """Whether the range of states is mapped into itself."""
+    effects: Floats
+    """[n + nz + p] largest slope of cost or next state in each entry of state, context and draw."""
 
 
 def groups_of(*sizes: int) -> tuple[int, ...]:
@@ -72,49 +77,99 @@ def groups_of(*sizes: int) -> tuple[int, ...]:
     return tuple(each for size in sizes for each in ((1,) * size if size <= ONE_BY_ONE else (size,)))
 
 
-def survey_of(model: Model, closed_loop: Callable[[Array, Array, Array], list[Array]]) -> Survey:
-    """Slopes and ranges of cost [1] and next state [n] under the prior, functions of state, context and draw."""
-    n, nz, _, p = model.sizes
-    state = widened(model)
-    low, high = (
-        np.concatenate([state[i], *(model.box(name)[i] for name in ("context", "draws"))]) for i in (0, 1)
-    )
-    pieces = cut(low, high, SEARCHED, np.ones(len(low)))
+class Looked(NamedTuple):
+    """What the prior's round gives over a box of states, whatever context and draw are."""
 
-    @jax.jit
-    def survey(pieces: Interval) -> Any:
-        program = Program(
-            lambda u: jnp.concatenate(closed_loop(u[:n], u[n : n + nz], u[n + nz :])),
-            groups_of(n, nz, p),
-            jnp.float64,
+    found: Interval
+    """[1 + n] cost and next state."""
+    slopes: Interval
+    """[n, 1 + n] of these in the state."""
+
+
+class Surveyor:
+    """Cuts ranges into pieces and encloses, in each, what the prior's round gives: one program for all ranges.
+
+    Args:
+        model: The plant.
+        closed_loop: Cost [1] and next state [n] under the prior, functions of state, context and draw.
+    """
+
+    def __init__(self, model: Model, closed_loop: Callable[[Array, Array, Array], list[Array]]) -> None:
+        n, nz, _, p = model.sizes
+        self._model, self._sizes = model, (n, nz, p)
+        self.state = widened(model)
+
+        @jax.jit
+        def enclosed(pieces: Interval) -> Any:
+            program = Program(
+                lambda u: jnp.concatenate(closed_loop(u[:n], u[n : n + nz], u[n + nz :])),
+                groups_of(n, nz, p),
+                jnp.float64,
+            )
+
+            def of_piece(piece: Interval) -> Any:
+                found, inside = enclose(program, piece)
+                return found, Interval(*dense(inside, program.sizes)), (inside.middle or found).high[0]
+
+            return jax.vmap(of_piece)(pieces)
+
+        self._enclosed = enclosed
+
+    def _over(
+        self, low: Floats, high: Floats, count: int, sizes: Floats
+    ) -> tuple[Interval, Interval, Floats]:
+        """(cost and next state [c, 1 + n], their slopes [c, n + nz + p, 1 + n], costs at the middle [c]) in pieces.
+
+        Over these states and all contexts and draws, in at most `count` pieces, cut most often along the inputs of the
+        largest `sizes`.
+        """
+        ends = [
+            np.concatenate([end, *(self._model.box(name)[i] for name in ("context", "draws"))])
+            for i, end in enumerate((low, high))
+        ]
+        cells = cut(ends[0], ends[1], count, sizes)
+        parts = []
+        with jax.enable_x64(True):
+            for first in range(0, len(cells.low), TOGETHER):
+                places = np.arange(first, first + TOGETHER)  # always as many, so one program
+                places[places >= len(cells.low)] = first
+                parts.append(
+                    jax.device_get(self._enclosed(Interval(*(jnp.asarray(end[places]) for end in cells))))
+                )
+        found: Any = jax.tree.map(lambda *each: np.concatenate(each)[: len(cells.low)], *parts)
+        return found  # type: ignore[no-any-return]
+
+    @cached_property
+    def survey(self) -> Survey:
+        """Over the whole range of states."""
+        n, nz, p = self._sizes
+        found, slopes, costs = self._over(*self.state, SEARCHED, np.ones(n + nz + p))
+        every = np.maximum(abs(slopes.low), abs(slopes.high))
+        sizes = np.max(every, axis=0)
+        draws = self._model.box("draws")
+        effects = np.nan_to_num(sizes[n + nz :, 0], posinf=1.0) * (draws[1] - draws[0])
+        effects = np.maximum(effects, 1e-6 * np.max(effects, initial=1e-300))
+        kept = np.all(found.low[:, 1:] >= self.state[0]) and np.all(found.high[:, 1:] <= self.state[1])
+        return Survey(
+            slopes=sizes[:n, 1:],
+            cost_slopes=sizes[:n, 0],
+            typical_cost_slopes=np.mean(every[:, :n, 0], axis=0),
+            draw_effects=effects,
+            largest_cost=float(np.max(found.high[:, 0])),
+            seen_cost=float(np.min(costs)),
+            invariant=bool(kept),
+            effects=np.max(np.nan_to_num(sizes, posinf=1.0), axis=1),
         )
 
-        def of_piece(piece: Interval) -> Any:
-            found, inside = enclose(program, piece)
-            slope = dense(inside, program.sizes)
-            sizes = jnp.maximum(abs(slope.low), abs(slope.high))
-            return found, sizes, (inside.middle or found).high[0]
-
-        found, sizes, costs = jax.vmap(of_piece)(pieces)
-        return over_cells(found), jnp.max(sizes, axis=0), jnp.mean(sizes[:, :n, 0], axis=0), jnp.min(costs)
-
-    found, sizes, typical, least = survey(Interval(jnp.asarray(pieces.low), jnp.asarray(pieces.high)))
-    sizes = np.asarray(sizes)
-    invariant = bool(
-        np.all(np.asarray(found.low)[1:] >= state[0]) and np.all(np.asarray(found.high)[1:] <= state[1])
-    )
-    draws = model.box("draws")
-    effects = np.nan_to_num(sizes[n + nz :, 0], posinf=1.0) * (draws[1] - draws[0])
-    effects = np.maximum(effects, 1e-6 * np.max(effects, initial=1e-300))
-    return Survey(
-        slopes=sizes[:n, 1:],
-        cost_slopes=sizes[:n, 0],
-        typical_cost_slopes=np.asarray(typical),
-        draw_effects=effects,
-        largest_cost=float(np.asarray(found.high)[0]),
-        seen_cost=float(least),
-        invariant=invariant,
-    )
+    def look(self, low: Floats, high: Floats) -> Looked:
+        """Over some of the states."""
+        n = self._sizes[0]
+        widths = [high - low, *(np.subtract(*self._model.box(name)[::-1]) for name in ("context", "draws"))]
+        found, slopes, _ = self._over(low, high, TOGETHER, self.survey.effects * np.concatenate(widths))
+        found, slopes = (
+            Interval(np.min(each.low, axis=0), np.max(each.high, axis=0)) for each in (found, slopes)
+        )
+        return Looked(found, Interval(slopes.low[:n], slopes.high[:n]))
 
 
 def rounds_of(survey: Survey, contraction: Contraction | None) -> int:
