@@ -8,10 +8,16 @@ is compared with what happens, by the environment's own functions:
     floor           floor <= c+_h, once c_h is seen
     ceiling         c_h <= ceiling
     box             low <= x+_h <= high: where the prior's state is said to be
+    round (PLAN)    y <= Y, of a later round from the states that both plants have, the backup playing, ...
+    after (PLAN)    ... and where it is said to lead: the own state, the prior's and the gap between them
+
+T_n adds up such rounds, each at its worst, which need not come together: it may be far above the truth. The rounds that
+it is made of are looked at by themselves, from states that are known.
 
 A bound that is never exceeded may still be so loose that nothing tells whether it is true. So the *slack* is measured
 too: the smallest distance between the truth and a bound, as a share of the bound (for the box: of its width), where the
-bound is one that counts: T_n above 0, a floor above the contract's, a box with an inside. Where it is below 5 %, the
+bound is one that counts: T_n above 0, a floor above the contract's, a box with an inside, a later round's Y whose size
+is at least a thousandth of what the prior pays at most (below 0, too: it is what lam earns). Where it is below 5 %, the
 same bound drawn in by 5 % is refuted by the same episodes: the check can fail.
 """
 
@@ -27,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tether.assure.attack import Hostile, bred, hostile_episodes, plants
+from tether.certificates.intervals import Interval
 from tether.certificates.structure import Round
 from tether.core.compiler import compiler_options
 from tether.core.contract import Contract
@@ -72,6 +79,11 @@ class Inclusion:
     def sharp(self) -> bool:
         """Whether the bound drawn in by `LOOSEN` would be refuted."""
         return self.slack < LOOSEN
+
+    @property
+    def unnoticed(self) -> bool:
+        """Whether drawing it in would go unnoticed: one that counts, and no sum of rounds that count by themselves."""
+        return not self.sharp and self.slack < math.inf and not self.bound.startswith("later")
 
 
 def hostile_inclusions(
@@ -149,19 +161,22 @@ def _comparison(
     played = jax.jit(jax.vmap(look.episode), compiler_options=compiler_options(long=True))
     name = ("prior", *certificate.system.backups)[plan]
     least = certificate.contract.cost_floor * (1.0 + 1e-6)
+    tiny = 1e-3 * certificate.system.scale
 
     def compared(episodes: Episodes) -> dict[str, tuple[Inclusion, Any]]:
         env.check(episodes)
         with jax.enable_x64(True):
             drawn = {name: jnp.asarray(episodes[name]) for name in env.drawn_names}
             found = jax.tree.map(np.asarray, played(drawn))
-        width, possible = found["width"], found["possible"]
+        possible = found["possible"]
         results = [
             _inclusion(f"now ({name})", found["now"], lambda bound: bound > 0.0),
             _inclusion(f"later ({name})", found["later"], lambda bound: bound > 0.0),
             _inclusion("floor", found["floor"], lambda bound: -bound > least),
             _inclusion("ceiling", found["ceiling"], lambda bound: bound > least),
-            _inclusion("box", (found["inside"], 0.0 * width), lambda _: width > NARROW * look.spans, width),
+            _inside("box", found["box"], NARROW * look.spans),
+            _inclusion(f"round ({name})", found["round"], lambda bound: abs(bound) > tiny),
+            _inside(f"after ({name})", found["after"], NARROW * np.tile(look.spans, 3)),
             (Inclusion("possible", possible.size, int(np.sum(~possible)), math.inf), None),
         ]
         return {each.bound: (each, slacks) for each, slacks in results}
@@ -181,6 +196,17 @@ def _inclusion(
     shares = np.where(said & counts, left / np.where(said & counts, size, 1.0), np.inf)
     slacks = np.min(shares.reshape(len(shares), -1), axis=1)
     return Inclusion(name, int(np.sum(said)), int(np.sum(left < -off)), float(np.min(slacks))), slacks
+
+
+def _inside(name: str, sides: Any, narrow: Any) -> tuple[Inclusion, Any]:
+    """Of boxes: how far the truth is inside, and their widths; those that are not wider than `narrow` are points."""
+    inside, width = sides
+    return _inclusion(name, (inside, 0.0 * width), lambda _: width > narrow, width)
+
+
+def _placed(values: Any, box: Any) -> tuple[Any, Any]:
+    """(how far inside of a box values are, its width), entry by entry."""
+    return jnp.minimum(values - box.low, box.high - values), box.high - box.low
 
 
 @dataclass(frozen=True)
@@ -241,21 +267,42 @@ class _Look:
 
         _, later = jax.lax.scan(follow, (after, prior_after, paid), jnp.arange(1, max(2, horizon)))
         box = getattr(told.prior, "state", told)  # the prior's state, in either form of what is refined
-        where = jnp.reshape(jnp.asarray(said_by.read(self.env.observation(prior, draw))[0]), (-1,))
+        boxes, excess, reached, cost_then = self._one_later(own, prior, draw, now)
+        gap = reached - (other := self._x(prior_after, draw))
         return (after, prior_after, gaps), {
             "now": (totals[0], paid),
             "later": later,
             "floor": (-floor, -prior_cost),
             "ceiling": (said.ceiling, cost),
-            "inside": jnp.minimum(where - box.low, box.high - where),
-            "width": box.high - box.low,
+            "box": _placed(self._x(prior, draw), box),
+            "round": (excess, self._excess(cost_then, prior_cost)),
+            "after": _placed(
+                jnp.concatenate([reached, gap, other]),
+                Interval(*(jnp.concatenate(ends) for ends in zip(*boxes, strict=True))),
+            ),
             # A policy without a guard may leave the range of states, of which the certificate says nothing.
             "possible": told.possible | ~self._covered(own, draw),
         }
 
+    def _one_later(self, own: Any, prior: Any, draw: Any, now: Round) -> tuple[Any, Any, Any, Any]:
+        """(boxes and excess that are said of a later round from here, the own state after it, its cost)."""
+        said_by = self.structure
+        x, z = said_by.read(self.env.observation(own, draw))
+        boxes, excess = said_by.round_from(
+            self.plan, x, self._x(prior, draw), z, self.contract.lam, self.contract.cost_floor
+        )
+        after, cost = self._play(
+            own, draw, said_by.backup(self.plan, now, jax_ops()) if self.plan else now.prior
+        )
+        return boxes, excess, self._x(after, draw), cost
+
+    def _x(self, state: Any, draw: Any) -> Any:
+        """[n] a state as the model has it."""
+        return self.structure.read(self.env.observation(state, draw))[0]
+
     def _covered(self, state: Any, draw: Any) -> Any:
         """Whether a state is in the model's range."""
-        x, _ = self.structure.read(self.env.observation(state, draw))
+        x = self._x(state, draw)
         low, high = self.structure.model.box("state")
         return jnp.all((x >= low) & (x <= high))
 

@@ -37,6 +37,7 @@ All numbers are computed by JAX, in float64 for the online guard; ends are round
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -364,7 +365,7 @@ class CompiledStructure(Structure):
         contraction = self.contraction if plan == 0 else None
         tailed = contraction is not None or (plan > 0 and self._survey.invariant)
         count = min(self.rounds, self.horizon - 1) if tailed else self.horizon - 1
-        turn = self._prior_round if plan == 0 else partial(self._backup_round, plan)
+        turn = self._turn(plan)
 
         def body(boxes: Boxes, place: Array) -> tuple[Boxes, Array]:
             return turn(boxes, self.flat.contexts(rounds + place, dtype), lam, floor)
@@ -384,6 +385,17 @@ class CompiledStructure(Structure):
         else:
             rest = left * self._steady(turn, boxes, lam, floor)
         return later, jnp.where(left > 0.0, rest, 0.0)
+
+    def _turn(self, plan: int) -> Callable[[Boxes, Interval, Number, Number], tuple[Boxes, Array]]:
+        """A later round with the prior (0) or another backup."""
+        return self._prior_round if plan == 0 else partial(self._backup_round, plan)
+
+    def round_from(
+        self, plan: int, x: Array, prior: Array, z: Array, lam: Number, floor: Number
+    ) -> tuple[Boxes, Array]:
+        """What is said of a later round from states [n] and a context that are known: (boxes after it, excess)."""
+        own, other = Interval(x, x), Interval(prior, prior)
+        return self._turn(plan)(Boxes(own, subtract(own, other), other), Interval(z, z), lam, floor)
 
     def _tail(
         self, contraction: Contraction, boxes: Boxes, count: int, lam: Number, floor: Number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -355,14 +354,14 @@ def _show_compiled(options: Options, found: dict[str, Inclusion]) -> int:
     for column in ("bound", "compared", "broken", "slack", f"{LOOSEN:.0%} less is"):
         table.add_column(column, justify="left" if column == "bound" else "right")
     for each in found.values():
-        noticed = "found" if each.sharp else "NOT found" if each.slack < math.inf else "-"
+        noticed = "found" if each.sharp else "NOT found" if each.unnoticed else "-"
         table.add_row(each.bound, f"{each.compared}", f"{each.broken}", f"{each.slack:.2g}", noticed)
     shell.console.print(table)
     inclusions = [finite(asdict(each)) for each in found.values()]
     shell.finish(options.out, {"system": options.system, "lam": lam, "inclusions": inclusions})
     if options.loosen is None:
         return int(any(each.broken for each in found.values()))
-    return int(any(not each.sharp and each.slack < math.inf for each in found.values()))
+    return int(any(each.unnoticed for each in found.values()))
 
 
 def _claims_about(env: Env, bound: str) -> list[str]:
