@@ -90,3 +90,12 @@ def test_a_cost_that_the_state_has_no_part_in_is_bounded_by_the_action():
     guard = tether.Guard(certificate, prior=meter.policy, low=-4.0, high=4.0)
     # 1 + a + w is at most 1.5 (1 + w) + 0.5, whatever w is: a is at most 1.
     assert guard.act([0.0], 4.0).action == pytest.approx(1.0, abs=0.02)
+
+
+def test_the_model_of_a_system_is_traced_in_both_precisions():
+    model = tether.Model.from_env(tether.envs.Carbon())
+    n, nz, _, _ = model.sizes
+    with jax.enable_x64(True):
+        wide = jax.jit(model.prior)(np.ones(n), np.ones(nz))
+    narrow = jax.jit(model.prior)(np.ones(n, np.float32), np.ones(nz, np.float32))  # and no warning
+    assert (wide.dtype, narrow.dtype) == (np.float64, np.float32)

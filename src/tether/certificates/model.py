@@ -282,14 +282,14 @@ class _OfEnv:
 
     def play(self, x: Values, z: Values, a: Values, w: Values) -> tuple[Any, Values]:
         """See `Model.play`."""
-        drawn = {**self.fixed, **self._split(z, self.seen), **self._split(w, self.hidden)}
+        drawn = {**self._still(), **self._split(z, self.seen), **self._split(w, self.hidden)}
         after = self.env.step(self._state(x), drawn, a)
         return after.cost, _flat([getattr(after.state, name) for name in self.fields])
 
     def prior(self, x: Values, z: Values) -> Values:
         """See `Model.prior`; what is hidden is not seen, so any draw does."""
         hidden = {name: 0.5 * (self.ranges[name][0] + self.ranges[name][1]) for name in self.hidden}
-        drawn = {**self.fixed, **self._split(z, self.seen), **hidden}
+        drawn = {**self._still(), **self._split(z, self.seen), **hidden}
         return self.env.prior(self.env.observe(self._state(x), drawn))
 
     def read(self, observation: Any) -> tuple[Values, Values]:
@@ -297,6 +297,10 @@ class _OfEnv:
         state, visible = self.env.shown(observation)
         z = [visible[name] for name in self.seen]
         return _flat([getattr(state, name) for name in self.fields]), _flat(z) if z else np.zeros(0)
+
+    def _still(self) -> dict[str, Any]:
+        """What never changes, as new arrays: JAX takes an array for one of the precision in which it met it first."""
+        return {name: np.array(each) for name, each in self.fixed.items()}
 
     def _state(self, x: Values) -> Any:
         return self.initial._replace(**self._split(x, self.fields))
