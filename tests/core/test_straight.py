@@ -193,3 +193,17 @@ def test_functions_are_written_again_for_a_raised_contract_and_not_kept_without_
     for i in range(3 * straight.MOST):
         kept.choosing(certificate, state, box, FLOAT64 * (1.0 + i))
     assert len(kept._choose) <= straight.MOST
+
+
+def test_the_guards_of_a_fleet_translate_the_same_lines_once_and_others_their_own():
+    def code(lam, epsilon=FLOAT64):
+        contract = tether.Contract(lam=lam, b=0.5, horizon=24, cost_floor=1.0)
+        certificate = tether.LipschitzCertificate(
+            contract, tether.Sensitivity(3.1, 2.9, tether.geometric(0.5))
+        )
+        state = certificate.start(FLOATS, 0.0)
+        return straight.choosing(certificate, state, Box(0.0, 4.0, "l2"), epsilon).__code__
+
+    assert code(0.5) is code(0.5)
+    assert code(0.5) != code(0.6)
+    assert code(0.5) != code(0.5, 1e-3)

@@ -62,11 +62,12 @@ def brute_force(rule, first=0):
     prior, gains, arrive = compiled()
     low, high = system.actions
     chances = system.mixture @ THETA
+    guard = tether.Guard(certificate, lambda seen: float(prior(*seen)), low, high, resolution=0.0)
 
     def best(at, state, past):
         values = []
         for proposal in np.linspace(low, high, GRID.actions):
-            guard = tether.Guard(certificate, lambda seen: float(prior(*seen)), low, high, resolution=0.0)
+            guard.reset()
             for seen, action, cost in past:
                 guard.act(seen, action)
                 guard.observe(cost)

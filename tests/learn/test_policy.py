@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tether
-import tether.simulate.trees
 from tether import NetworkPolicy, load_policy
+from tether.simulate.trees import as_tree
 
 BOXES = [
     (0.0, math.inf, 4.0),
@@ -40,19 +40,25 @@ def test_first_actions_are_near_the_center_and_always_in_the_box(low, high, cent
         assert np.all(np.abs(action - center) < 1.5)
 
 
+@jax.jit
+def played(policy, seen):
+    """What a policy plays in a compiled program, which is one for all weights, as in a rollout."""
+    return policy(seen)
+
+
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1000), size=st.sampled_from([1.0, 30.0, 1e3]))
 def test_numpy_and_jax_play_the_same_action(seed, size):
     policy = fresh(seed=seed, memory=3)
     seen = size * np.random.default_rng(seed).normal(size=5)
     with jax.enable_x64(True):
-        compiled = jax.jit(policy)(jnp.asarray(seen))
+        compiled = played(as_tree(policy), jnp.asarray(seen))
     assert float(policy(seen)) == pytest.approx(float(compiled), rel=1e-9, abs=1e-12)
 
 
 def test_the_output_cannot_die():
     policy = fresh()
-    pushed = jax.tree.map(lambda leaf: leaf - 3.0, tether.simulate.trees.as_tree(policy))
+    pushed = jax.tree.map(lambda leaf: leaf - 3.0, as_tree(policy))
     with jax.enable_x64(True):
         slope = jax.grad(lambda bias: _with_bias(pushed, bias)(jnp.zeros(2)))(jnp.zeros(1))
     assert abs(float(slope[0])) > 0.0

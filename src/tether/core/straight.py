@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from types import CodeType
 from typing import Any, cast
 
 from tether.core.certificate import Action, Box, Certificate, Choice, Outcome
@@ -25,6 +27,12 @@ new: Any = tuple.__new__
 """Makes a NamedTuple of all of its fields in half the time."""
 MOST = 16
 """How many functions a guard keeps; round-off comes in few sizes."""
+
+
+@lru_cache(maxsize=4 * MOST)
+def _translated(source: str) -> CodeType:
+    """What was written, for Python to run. The guards of a fleet write the same lines, which are translated once."""
+    return compile(source, "<tether.core.straight>", "exec")
 
 
 class Name:
@@ -145,7 +153,7 @@ class _Lines:
         """All that was written as a function of `given`."""
         self.write(f"return {self.text(result)}")
         source = f"def straight({given}):\n" + "\n".join(self._written)
-        exec(compile(source, "<tether.core.straight>", "exec"), self._names)
+        exec(_translated(source), self._names)
         return cast(Callable[..., Any], self._names["straight"])
 
     def _called(self, name: str, *parts: Any) -> Any:
