@@ -8,6 +8,7 @@ import pickle
 import random
 import warnings
 
+import numpy as np
 import pytest
 
 import tether
@@ -76,10 +77,10 @@ def _before(opened):
     return (opened.state,)
 
 
-def played(certificate, seed: int, plain: bool, rounds: int = 30):
+def played(certificate, seed: int, plain: bool, rounds: int = 30, **options):
     """What a guard decides in some rounds with hostile numbers; `plain`: by the certificate's own functions."""
     draw = random.Random(seed)
-    guard = tether.Guard(certificate, prior=lambda seen: seen, low=-2.0, high=3.0)
+    guard = tether.Guard(certificate, prior=lambda seen: seen, low=-2.0, high=3.0, **options)
     if plain:
         object.__setattr__(certificate, "straight", False)
     decisions = []
@@ -87,10 +88,13 @@ def played(certificate, seed: int, plain: bool, rounds: int = 30):
         warnings.simplefilter("ignore", tether.AssumptionBreach)
         for _ in range(int(min(certificate.contract.horizon, rounds))):
             seen = draw.uniform(-2.0, 3.0)
-            wish = draw.choice([None, math.nan, "no", 1e300, seen, seen + draw.gauss(0.0, 0.3)])
-            decisions.append(guard.act(seen, wish))
+            near = seen + draw.gauss(0.0, 0.3)
+            odd = [None, math.nan, "no", 1e300, [near], np.float64(math.inf), np.float32(near)]
+            wish = draw.choice(odd) if draw.random() < 0.3 else draw.choice([seen, near, np.float64(near)])
+            decisions.append(guard.act(draw.choice([seen, np.float64(seen)]), wish))
             # A cost below the floor now and then, an operator, a missing cost.
             cost = draw.choice([1.0, 1.3, 4.0]) if draw.random() < 0.97 else -1.0
+            cost = np.float32(cost) if draw.random() < 0.05 else cost
             what = draw.random()
             if what < 0.1:
                 guard.observe(cost, applied=0.5, override="operator")
@@ -100,8 +104,8 @@ def played(certificate, seed: int, plain: bool, rounds: int = 30):
                     guard.report(late, cost)
             else:
                 guard.observe(cost)
-            decisions.append(guard.state_dict()["state"])
-    return decisions, guard.counts, guard.breach
+            decisions.append({**guard.state_dict(), "certificate": None})
+    return decisions, guard.counts, guard.breach, guard.overrides
 
 
 @pytest.mark.parametrize("certificate", ALL[::7], ids=range(len(ALL[::7])))
@@ -109,6 +113,26 @@ def played(certificate, seed: int, plain: bool, rounds: int = 30):
 def test_a_guard_decides_and_remembers_the_same(certificate, seed):
     fast = played(copy.deepcopy(certificate), seed, plain=False)
     assert same(fast, played(copy.deepcopy(certificate), seed, plain=True))
+
+
+@pytest.mark.parametrize("options", [{"quantum": 0.01}, {"tolerance": 1e-3}, {"monitor": True}], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_guard_with_an_actuator_or_a_monitor_decides_the_same(options, seed):
+    if "monitor" in options:
+        options = {"monitor": tether.Ranges(lambda seen, action, cost: ((1.0, 3.5, 1.0), ()))}
+    fast = played(copy.deepcopy(ALL[6]), seed, plain=False, **options)
+    assert same(fast, played(copy.deepcopy(ALL[6]), seed, plain=True, **options))
+
+
+def test_an_ordinary_round_is_decided_and_closed_in_the_short_way(monkeypatch):
+    guard = tether.Guard(ALL[6], prior=lambda seen: seen, low=-2.0, high=3.0)
+    monkeypatch.setattr(guard, "_decide", None)
+    monkeypatch.setattr(guard, "_close_round", None)
+    for proposal in (0.5, np.float64(9.0), 0.51):
+        guard.act(0.5, proposal)
+        guard.observe(1.3)
+    with pytest.raises(TypeError):
+        guard.act(0.5, "no")  # which is not ordinary
 
 
 def test_what_has_tables_or_is_of_another_class_is_not_written_down():

@@ -46,7 +46,7 @@ from tether.core.late import MOST, Pending, advanced
 from tether.core.looking import Looking
 from tether.core.meter import Meter, Refused
 from tether.core.monitor import MONITOR_METHODS, Monitor
-from tether.core.ops import FLOAT32, FLOATS, NUMPY, Ops, coarsest, quietly
+from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY, Ops, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
@@ -65,6 +65,9 @@ __all__ = [
     "PriorFailed",
     "Reason",
 ]
+
+
+_FLOATS = (float, np.float64)
 
 
 class Guard(Keeping, Raising, Looking):
@@ -190,22 +193,67 @@ class Guard(Keeping, Raising, Looking):
                 or the monitor calls the guard that is asking it.
             PriorFailed: The prior raised or returned something that is not an action.
         """
-        with self._turn:
-            if self._taken is not None:
-                raise GuardMisuse(
-                    f"round {self.round} already has an action; call observe(cost) before the next act"
-                )
-            self._require_round()
-            answer = self._actions.ask(self.prior, observation)
-            # Once for an action that can be played all the same: where breaches are errors it must not be held back.
-            if answer.complaint is not None and (answer.action is None or not self._state.breached):
-                self._report(self.round, answer.complaint)
-            prior = answer.action
-            if prior is None:
-                raise answer.failed(self.round)
-            if not self._state.breached and (found := self._watch.arrived(observation)) is not None:
-                self._contradicted(found)
-            return self._decide(observation, proposal, prior, answer)
+        turn = self._turn
+        turn.lock.acquire()
+        try:
+            if turn.taken:
+                raise turn.misuse()
+            turn.taken = True
+            try:
+                state, watch = self._state, self._watch
+                if self._taken is not None:
+                    raise GuardMisuse(
+                        f"round {self.round} already has an action; call observe(cost) before the next act"
+                    )
+                self._require_round()
+                answer = self._actions.ask(self.prior, observation)
+                prior, _, complaint, _ = answer
+                # Once for an action that can be played all the same: where breaches are errors it must not be held
+                # back.
+                if complaint is not None and (prior is None or not state.breached):
+                    self._report(self.round, complaint)
+                if prior is None:
+                    raise answer.failed(self.round)
+                if watch.monitor is None and not watch.missed:
+                    decision = self._decide_plainly(observation, proposal, prior, answer)
+                    if decision is not None:
+                        return decision
+                if not self._state.breached and (found := watch.arrived(observation)) is not None:
+                    self._contradicted(found)
+                return self._decide(observation, proposal, prior, answer)
+            finally:
+                turn.taken = False
+        finally:
+            turn.lock.release()
+
+    def _decide_plainly(
+        self, observation: Observation, proposal: Any, prior: Action, answer: Answer
+    ) -> Decision | None:
+        """`_decide` where all is single numbers, in fewer steps; None where anything is out of the ordinary."""
+        actions, certificate, state = self._actions, self.certificate, self._state
+        if type(proposal) not in _FLOATS or actions.shape or state.breached:
+            return None
+        if not getattr(certificate, "straight", False) or self._actuator.rounds:
+            return None
+        wish = float(proposal)
+        if not math.isfinite(wish):
+            return None
+        self._epsilon = epsilon = self._round_off(observation, None, None, answer)
+        try:
+            choice = self._straight.chosen(certificate, state, self._box, wish, prior, epsilon)
+        except Exception:  # `_decide` meets it again, and reports it
+            return None
+        action, deviation, radius, margin, backup, taken, breached, overridden, _ = choice
+        if breached:
+            return None
+        reason = actions.reason(action, wish, False, overridden)
+        decision: Decision = new(Decision, (
+            int(state.rounds) + 1, action, prior, proposal, deviation, radius, margin, action != wish, reason,
+            certificate.backup_names[int(backup)], None,
+        ))  # fmt: skip
+        self.counts[reason] += 1
+        self._taken, self._decided = taken, action
+        return decision
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
         wish = self._actions.usable(proposal)
@@ -311,25 +359,70 @@ class Guard(Keeping, Raising, Looking):
             ValueError: `revealed` or `applied` is nothing that the certificate can make use of, or it cannot do without
                 a cost, or without one for each of several contracts; the round stays open.
         """
-        with self._turn:
-            if self._taken is None:
-                raise GuardMisuse(
-                    f"round {self.round} has no action yet; call act(observation, proposal) first"
-                )
-            known = None if revealed is None else self._known(revealed)
-            read = math.nan if cost is None else self._meter.read(cost)
-            played = None if applied is override is None else self._applied(applied, override)
-            told = self._decided if played is None and override is not None else played
-            if played is None and self._actuator.exact:
-                played = self._decided  # rounded, so not what the certificate chose
-            earned = None if reward is None else convert.as_number(reward)
-            self._tell(cost, read)
-            box = None if played is None else self._box
-            outcome = new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
-            self._wait(outcome) if cost is None else self._pay(cost, outcome)
-            if told is not None or self._overrides:
-                overridden = getattr(self._state, "overridden", False)
-                self._overrides.close(self.round - 1, override, told, overridden)
+        turn = self._turn
+        turn.lock.acquire()
+        try:
+            if turn.taken:
+                raise turn.misuse()
+            turn.taken = True
+            try:
+                plain = type(cost) is float and revealed is applied is override is None
+                if not plain or not self._close_plainly(cost):
+                    self._close_round(cost, revealed, applied, override, next_observation, reward)
+            finally:
+                turn.taken = False
+        finally:
+            turn.lock.release()
+
+    def _close_plainly(self, cost: Any) -> bool:
+        """Close a round of single numbers in fewer steps; whether that was possible, as nothing is out of the ordinary.
+
+        Certificates that are `straight` make no use of rewards and of what is seen next.
+        """
+        certificate, state, taken, epsilon = self.certificate, self._state, self._taken, self._epsilon
+        plain = taken is not None and getattr(certificate, "straight", False) and not state.breached
+        if not plain or self._watch.monitor is not None or self._actuator.exact or self._overrides.kept:
+            return False
+        if (
+            epsilon < FLOAT64
+            or not isinstance(self._decided, float)
+            or self._meter.refused(cost, epsilon) is not None
+        ):
+            return False
+        try:
+            after = self._straight.updating(certificate, state, taken, epsilon)(state, taken, cost)
+        except Exception:  # `_close_round` meets it again, and reports it
+            return False
+        if after.breached or after.rounds != state.rounds + 1.0:
+            return False
+        self._taken, self._state = None, after
+        return True
+
+    def _close_round(
+        self,
+        cost: object,
+        revealed: Mapping[str, Any] | None,
+        applied: object,
+        override: str | None,
+        next_observation: Observation | None,
+        reward: object,
+    ) -> None:
+        if self._taken is None:
+            raise GuardMisuse(f"round {self.round} has no action yet; call act(observation, proposal) first")
+        known = None if revealed is None else self._known(revealed)
+        read = math.nan if cost is None else self._meter.read(cost)
+        played = None if applied is override is None else self._applied(applied, override)
+        told = self._decided if played is None and override is not None else played
+        if played is None and self._actuator.exact:
+            played = self._decided  # rounded, so not what the certificate chose
+        earned = None if reward is None else convert.as_number(reward)
+        self._tell(cost, read)
+        box = None if played is None else self._box
+        outcome = new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
+        self._wait(outcome) if cost is None else self._pay(cost, outcome)
+        if told is not None or self._overrides.kept:
+            overridden = getattr(self._state, "overridden", False)
+            self._overrides.close(self.round - 1, override, told, overridden)
 
     def _known(self, revealed: Mapping[str, Any]) -> dict[str, Any]:
         """What was revealed, as the certificate wants it."""

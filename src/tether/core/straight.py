@@ -297,7 +297,9 @@ class Straight:
         self, certificate: Certificate, state: Any, box: Box, wish: Action, prior: Action, epsilon: float
     ) -> Choice:
         """The certificate's choice where all is single numbers, and stays so: it is only to be inside the bounds."""
-        choose = self.choosing(certificate, state, box, epsilon)
+        choose = self._choose.get(epsilon) if certificate is self._of else None
+        if choose is None:
+            choose = self.choosing(certificate, state, box, epsilon)
         choice: Choice = choose(state, math.nan if wish is None else wish, prior)
         action = choice[0]
         if not (box[0] <= action <= box[1] and math.isfinite(action)):
