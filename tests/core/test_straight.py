@@ -15,6 +15,8 @@ import tether
 from tether.core import straight
 from tether.core.certificate import Box, Outcome
 from tether.core.ops import FLOAT64, FLOATS, Ops
+from tether.simulate.eager import eager
+from tether.systems import registry
 
 RULES = ("tight", "released", "paper")
 PRIORS = (0.0, 0.25, 0.97, 1.0, 1.02)
@@ -133,6 +135,63 @@ def test_an_ordinary_round_is_decided_and_closed_in_the_short_way(monkeypatch):
         guard.observe(1.3)
     with pytest.raises(TypeError):
         guard.act(0.5, "no")  # which is not ordinary
+
+
+def searched(system, lam: float, b: float, written: bool, monkeypatch):
+    """What a structured guard decides in an episode with hostile proposals; by lines that are `written`, or not."""
+    env, draw = system.env(), random.Random(0)
+    episode = system.draw(0, 1)
+    with monkeypatch.context() as patched:
+        calls = []
+        of = straight.Written.of
+        patched.setattr(
+            straight.Written, "of", lambda *given: calls.append(of(*given) if written else None) or calls[-1]
+        )
+        guard = tether.Guard(
+            tether.Structured(env.contract(lam, b), env.structure), env.prior, env.low, env.high
+        )
+
+        def proposal(observation):
+            prior = float(env.prior(observation))
+            return draw.choice(
+                [math.nan, 1e6, 0.0, 0.5 * prior, prior, 1.01 * prior, prior + draw.gauss(0.0, 1.0)]
+            )
+
+        rounds = list(eager(env, episode[0], proposal, guard))
+    assert calls
+    assert (None not in calls) == written
+    return [each.action for each in rounds], guard.counts, guard.breach, guard.state_dict()["state"]
+
+
+@pytest.mark.parametrize("name", ["carbon", "inference"])
+@pytest.mark.parametrize(("lam", "b"), [(2.0, 2.0), (0.0, 0.1), (0.5, 0.0)])
+def test_a_search_by_written_lines_ends_where_that_of_the_structure_ends(name, lam, b, monkeypatch):
+    system = registry.find(name)
+    fast, slow = (searched(system, lam, b, written, monkeypatch) for written in (True, False))
+    assert same(fast, slow)
+
+
+def test_what_decides_on_a_value_is_not_written_down_and_called_as_it_is():
+    assert straight.evaluating(lambda numbers, number, ops: max(numbers[0], number), 1) is None
+    assert straight.evaluating(lambda numbers, number, ops: 1.0 if number == 0.0 else numbers[0], 1) is None
+    assert straight.evaluating(lambda numbers, number, ops: math.sqrt(number), 1) is None
+    written = straight.evaluating(lambda numbers, number, ops: ops.clip(number, *numbers), 2)
+    assert [written((0.0, 2.0), each) for each in (-1.0, 1.0, 3.0)] == [0.0, 1.0, 2.0]
+
+
+def test_what_is_not_needed_is_not_computed():
+    lines = straight._Lines()
+    x = straight.Name("x", lines)
+    x / 0.0  # would raise
+    assert lines.function("x", x + 1.0)(2.0) == 3.0
+
+
+def test_written_functions_are_not_kept_without_end_and_a_copy_writes_its_own():
+    kept = straight.Written()
+    for i in range(3 * straight.MOST):
+        kept.of(i, lambda numbers, number, ops: numbers[0] + number, 1)
+    assert 0 < len(kept._functions) <= straight.MOST
+    assert not pickle.loads(pickle.dumps(kept))._functions
 
 
 def test_what_has_tables_or_is_of_another_class_is_not_written_down():

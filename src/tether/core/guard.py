@@ -8,7 +8,6 @@ or an answer that is not an action leads to the prior, and is reported.
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,14 +45,16 @@ from tether.core.late import MOST, Pending, advanced
 from tether.core.looking import Looking
 from tether.core.meter import Meter, Refused
 from tether.core.monitor import MONITOR_METHODS, Monitor
-from tether.core.ops import FLOAT32, FLOAT64, FLOATS, NUMPY, Ops, coarsest, quietly
+from tether.core.ops import FLOAT32, FLOATS, NUMPY, Ops, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
+from tether.core.plainly import Plainly
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
+from tether.core.reporting import Reporting
 from tether.core.several import combined
 from tether.core.straight import Straight, new
 from tether.core.turn import Turn
-from tether.core.watch import Found, Watch
+from tether.core.watch import Watch
 
 __all__ = [
     "AssumptionBreach",
@@ -67,10 +68,7 @@ __all__ = [
 ]
 
 
-_FLOATS = (float, np.float64)
-
-
-class Guard(Keeping, Raising, Looking):
+class Guard(Keeping, Raising, Looking, Plainly, Reporting):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode; with `horizon=math.inf`
@@ -226,35 +224,6 @@ class Guard(Keeping, Raising, Looking):
         finally:
             turn.lock.release()
 
-    def _decide_plainly(
-        self, observation: Observation, proposal: Any, prior: Action, answer: Answer
-    ) -> Decision | None:
-        """`_decide` where all is single numbers, in fewer steps; None where anything is out of the ordinary."""
-        actions, certificate, state = self._actions, self.certificate, self._state
-        if type(proposal) not in _FLOATS or actions.shape or state.breached:
-            return None
-        if not getattr(certificate, "straight", False) or self._actuator.rounds:
-            return None
-        wish = float(proposal)
-        if not math.isfinite(wish):
-            return None
-        self._epsilon = epsilon = self._round_off(observation, None, None, answer)
-        try:
-            choice = self._straight.chosen(certificate, state, self._box, wish, prior, epsilon)
-        except Exception:  # `_decide` meets it again, and reports it
-            return None
-        action, deviation, radius, margin, backup, taken, breached, overridden, _ = choice
-        if breached:
-            return None
-        reason = actions.reason(action, wish, False, overridden)
-        decision: Decision = new(Decision, (
-            int(state.rounds) + 1, action, prior, proposal, deviation, radius, margin, action != wish, reason,
-            certificate.backup_names[int(backup)], None,
-        ))  # fmt: skip
-        self.counts[reason] += 1
-        self._taken, self._decided = taken, action
-        return decision
-
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
         wish = self._actions.usable(proposal)
         choice, complaint, void = None, None, None
@@ -373,30 +342,6 @@ class Guard(Keeping, Raising, Looking):
                 turn.taken = False
         finally:
             turn.lock.release()
-
-    def _close_plainly(self, cost: Any) -> bool:
-        """Close a round of single numbers in fewer steps; whether that was possible, as nothing is out of the ordinary.
-
-        Certificates that are `straight` make no use of rewards and of what is seen next.
-        """
-        certificate, state, taken, epsilon = self.certificate, self._state, self._taken, self._epsilon
-        plain = taken is not None and getattr(certificate, "straight", False) and not state.breached
-        if not plain or self._watch.monitor is not None or self._actuator.exact or self._overrides.kept:
-            return False
-        if (
-            epsilon < FLOAT64
-            or not isinstance(self._decided, float)
-            or self._meter.refused(cost, epsilon) is not None
-        ):
-            return False
-        try:
-            after = self._straight.updating(certificate, state, taken, epsilon)(state, taken, cost)
-        except Exception:  # `_close_round` meets it again, and reports it
-            return False
-        if after.breached or after.rounds != state.rounds + 1.0:
-            return False
-        self._taken, self._state = None, after
-        return True
 
     def _close_round(
         self,
@@ -543,44 +488,6 @@ class Guard(Keeping, Raising, Looking):
                 "with several contracts or a finite set of actions the plant must play what was decided: "
                 f"{type(self.certificate).__name__} cannot take another action into account; the round stays open"
             )
-
-    def _void(self, held: Any) -> tuple[str, ...] | None:
-        """Of several contracts those whose promise is void; None if there is one contract."""
-        contracts: Any = getattr(self.certificate, "contracts", None)
-        if contracts is None:
-            return None
-        return tuple(name for name, lost in zip(contracts, held.void, strict=True) if lost)
-
-    def _contract_name(self, place: float) -> str | None:
-        contracts: Any = getattr(self.certificate, "contracts", None)
-        return None if contracts is None else list(contracts)[int(place)]
-
-    def _contradicted(self, found: Found) -> None:
-        """Report what the monitor found."""
-        self._report(self.round - found.ago, found.detail, **found.evidence)
-
-    def _report(
-        self,
-        round_now: int,
-        detail: str,
-        *,
-        claimed: tuple[float, float] | None = None,
-        seen: float | None = None,
-        observation: Observation | None = None,
-        action: Action | None = None,
-        contracts: tuple[str, ...] | None = None,
-    ) -> None:
-        self._state = self._state._replace(breached=True)
-        if self.breach is None or round_now < self.breach.round:
-            number = None if seen is None or math.isnan(seen) else seen
-            evidence = convert.from_json(observation), convert.from_json(action)
-            self.breach = Breach(round_now, detail, claimed, number, *evidence, contracts)
-        self._warn(
-            f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played"
-        )
-
-    def _warn(self, message: str) -> None:
-        warnings.warn(message, AssumptionBreach, stacklevel=5)
 
 
 def _actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None) -> Actions:

@@ -3,17 +3,20 @@
 Online a round is some hundred sums and comparisons, and calling functions takes longer than all of them. A certificate
 is written in `tether.core.ops.Ops` without an `if` on values, so that it can be run once on names instead of numbers:
 `_Lines` writes down each operation as a line of Python, in the order in which plain floats would do it, and what comes
-out is compiled as one function. Nothing is left out but what is computed twice from the same names, nothing is put in
-another order and no formula is written again; `tests/core/test_straight.py` compares both on every rule and on hostile
-numbers. What is not told by names (the contract, the constants, the round-off of what is told) becomes a constant, so
-that there is a function for each.
+out is compiled as one function. Nothing is left out but what is computed twice from the same names or not needed,
+nothing is put in another order and no formula is written again; `tests/core/test_straight.py` compares both on every
+rule and on hostile numbers. What is not told by names (the contract, the constants, the round-off of what is told)
+becomes a constant, so that there is a function for each.
 
-Only where a certificate says so (`straight`) is this done. What it returns is checked by the guard as ever.
+Only where a certificate says so (`straight`) is this done for a whole round; what it returns is checked by the guard as
+ever. A structured certificate has the bounds that its search looks at again and again written down (`evaluating`), and
+checks what was found by its own functions.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -25,6 +28,10 @@ new: Any = tuple.__new__
 """Makes a NamedTuple of all of its fields in half the time."""
 MOST = 16
 """How many functions a guard keeps; round-off comes in few sizes."""
+
+
+_SETS, _NAMES = re.compile(r"    (t\d+) = "), re.compile(r"\bt\d+\b")
+"""A line outside of all blocks that gives a name to something, and the names that it has."""
 
 
 class Name:
@@ -68,6 +75,11 @@ class Name:
 
     def __abs__(self) -> Any:
         return self._lines.line("abs({})", self)
+
+    def __eq__(self, other: object) -> Any:
+        return self._lines.line("{} == {}", self, other)
+
+    __hash__ = object.__hash__
 
     def __lt__(self, other: Any) -> Any:
         return self._lines.line("{} < {}", self, other)
@@ -142,9 +154,16 @@ class _Lines:
         self._known = known
 
     def function(self, given: str, result: Any) -> Callable[..., Any]:
-        """All that was written as a function of `given`."""
+        """All that was written as a function of `given`, but for what it does not need."""
         self.write(f"return {self.text(result)}")
-        source = f"def straight({given}):\n" + "\n".join(self._written)
+        needed: set[str] = set()
+        kept: list[str] = []
+        for line in reversed(self._written):
+            sets = _SETS.match(line)
+            if sets is None or sets[1] in needed:
+                kept.append(line)
+                needed.update(_NAMES.findall(line if sets is None else line[sets.end() :]))
+        source = f"def straight({given}):\n" + "\n".join(reversed(kept))
         exec(compile(source, "<tether.core.straight>", "exec"), self._names)
         return cast(Callable[..., Any], self._names["straight"])
 
@@ -171,6 +190,24 @@ class _Lines:
         if isinstance(second, Name) and first == first:
             return self.line(f"{{0}} if {{0}} {beyond} {{1}} else {{1}}", first, second)
         return first if first != first else (max if beyond == ">=" else min)(first, second)
+
+    def clip(self, value: Any, low: Any, high: Any) -> Any:
+        if any(isinstance(each, Name) for each in (value, low, high)):
+            return self.minimum(self.maximum(value, low), high)
+        return FLOATS.clip(value, low, high)
+
+    def largest(self, values: Any) -> Any:
+        largest = values[0]
+        for each in values[1:]:
+            largest = self.maximum(largest, each)
+        return largest
+
+    def largest_of(self, function: Callable[..., Any], given: Any) -> Any:
+        return self.largest([function(*each) for each in given])
+
+    @staticmethod
+    def fixed(values: Any) -> Any:
+        return values
 
     def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
         if not isinstance(condition, Name):
@@ -273,6 +310,38 @@ def updating(certificate: Certificate, state: Any, taken: Any, epsilon: float) -
     told = _inputs(lines, state, "state"), _inputs(lines, taken, "taken")
     outcome = Outcome(cast(Any, Name("cost", lines)), epsilon=epsilon)
     return lines.function("state, taken, cost", certificate.update(*told, outcome, cast(Ops, lines)))
+
+
+def evaluating(function: Callable[[Any, Any, Ops], Any], count: int) -> Callable[..., Any] | None:
+    """function(numbers, number, ops) as lines of (`count` numbers, one number); None if it cannot be written down.
+
+    It cannot if it decides on a value, or does what only numbers can: it is then to be called as it is.
+    """
+    lines = _Lines()
+    names = tuple(Name(f"given_{i}", lines) for i in range(count))
+    lines.write("".join(f"{each.text}, " for each in names) + "= given")
+    try:
+        return lines.function("given, number", function(names, Name("number", lines), cast(Ops, lines)))
+    except (TypeError, AttributeError):
+        return None
+
+
+class Written:
+    """Functions that `evaluating` wrote, by what they are for; a copy of a certificate writes its own."""
+
+    def __init__(self) -> None:
+        self._functions: dict[Any, Callable[..., Any] | None] = {}
+
+    def __reduce__(self) -> Any:
+        return Written, ()
+
+    def of(self, key: Any, function: Callable[[Any, Any, Ops], Any], count: int) -> Callable[..., Any] | None:
+        """See `evaluating`; `key` tells all that is not told by names."""
+        if key not in self._functions:
+            if len(self._functions) >= MOST:
+                self._functions.clear()
+            self._functions[key] = evaluating(function, count)
+        return self._functions[key]
 
 
 class Straight:
