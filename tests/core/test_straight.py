@@ -96,7 +96,7 @@ def played(certificate, seed: int, plain: bool, rounds: int = 30, **options):
             decisions.append(guard.act(draw.choice([seen, np.float64(seen)]), wish))
             # A cost below the floor now and then, an operator, a missing cost.
             cost = draw.choice([1.0, 1.3, 4.0]) if draw.random() < 0.97 else -1.0
-            cost = np.float32(cost) if draw.random() < 0.05 else cost
+            cost = draw.choice([float] * 9 + [np.float64] * 9 + [np.float32])(cost)
             what = draw.random()
             if what < 0.1:
                 guard.observe(cost, applied=0.5, override="operator")
@@ -132,7 +132,7 @@ def test_an_ordinary_round_is_decided_and_closed_in_the_short_way(monkeypatch):
     monkeypatch.setattr(guard, "_close_round", None)
     for proposal in (0.5, np.float64(9.0), 0.51):
         guard.act(0.5, proposal)
-        guard.observe(1.3)
+        guard.observe(np.float64(1.3))
     with pytest.raises(TypeError):
         guard.act(0.5, "no")  # which is not ordinary
 

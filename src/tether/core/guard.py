@@ -335,7 +335,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
                 raise turn.misuse()
             turn.taken = True
             try:
-                plain = type(cost) is float and revealed is applied is override is None
+                plain = revealed is applied is override is None
                 if not plain or not self._close_plainly(cost):
                     self._close_round(cost, revealed, applied, override, next_observation, reward)
             finally:

@@ -78,9 +78,16 @@ class Plainly:
         Certificates that are `straight` make no use of rewards and of what is seen next.
         """
         certificate, state, taken, epsilon = self.certificate, self._state, self._taken, self._epsilon
-        plain = taken is not None and getattr(certificate, "straight", False) and not state.breached
-        if not plain or self._watch.monitor is not None or self._actuator.exact or self._overrides.kept:
+        plain = taken is not None and getattr(certificate, "straight", False) and type(cost) in _FLOATS
+        if (
+            not plain
+            or state.breached
+            or self._watch.monitor is not None
+            or self._actuator.exact
+            or self._overrides.kept
+        ):
             return False
+        cost = float(cost)
         if (
             epsilon < FLOAT64
             or not isinstance(self._decided, float)
