@@ -81,6 +81,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/core/test_saved_guard.py",
         "tests/core/test_plants_as_they_are.py",
     ),
+    "src/tether/core/plainly.py": ("tests/core/test_straight.py", "tests/core/test_guard.py"),
+    "src/tether/core/reporting.py": (
+        "tests/core/test_guard.py",
+        "tests/core/test_monitor.py",
+        "tests/core/test_several.py",
+        "tests/core/test_several_and_plants.py",
+    ),
     "src/tether/core/watch.py": (
         "tests/core/test_monitor.py",
         "tests/core/test_guard.py",

@@ -8,12 +8,15 @@ import pickle
 import random
 import warnings
 
+import numpy as np
 import pytest
 
 import tether
 from tether.core import straight
 from tether.core.certificate import Box, Outcome
 from tether.core.ops import FLOAT64, FLOATS, Ops
+from tether.simulate.eager import eager
+from tether.systems import registry
 
 RULES = ("tight", "released", "paper")
 PRIORS = (0.0, 0.25, 0.97, 1.0, 1.02)
@@ -76,10 +79,10 @@ def _before(opened):
     return (opened.state,)
 
 
-def played(certificate, seed: int, plain: bool, rounds: int = 30):
+def played(certificate, seed: int, plain: bool, rounds: int = 30, **options):
     """What a guard decides in some rounds with hostile numbers; `plain`: by the certificate's own functions."""
     draw = random.Random(seed)
-    guard = tether.Guard(certificate, prior=lambda seen: seen, low=-2.0, high=3.0)
+    guard = tether.Guard(certificate, prior=lambda seen: seen, low=-2.0, high=3.0, **options)
     if plain:
         object.__setattr__(certificate, "straight", False)
     decisions = []
@@ -87,10 +90,13 @@ def played(certificate, seed: int, plain: bool, rounds: int = 30):
         warnings.simplefilter("ignore", tether.AssumptionBreach)
         for _ in range(int(min(certificate.contract.horizon, rounds))):
             seen = draw.uniform(-2.0, 3.0)
-            wish = draw.choice([None, math.nan, "no", 1e300, seen, seen + draw.gauss(0.0, 0.3)])
-            decisions.append(guard.act(seen, wish))
+            near = seen + draw.gauss(0.0, 0.3)
+            odd = [None, math.nan, "no", 1e300, [near], np.float64(math.inf), np.float32(near)]
+            wish = draw.choice(odd) if draw.random() < 0.3 else draw.choice([seen, near, np.float64(near)])
+            decisions.append(guard.act(draw.choice([seen, np.float64(seen)]), wish))
             # A cost below the floor now and then, an operator, a missing cost.
             cost = draw.choice([1.0, 1.3, 4.0]) if draw.random() < 0.97 else -1.0
+            cost = draw.choice([float] * 9 + [np.float64] * 9 + [np.float32])(cost)
             what = draw.random()
             if what < 0.1:
                 guard.observe(cost, applied=0.5, override="operator")
@@ -100,8 +106,8 @@ def played(certificate, seed: int, plain: bool, rounds: int = 30):
                     guard.report(late, cost)
             else:
                 guard.observe(cost)
-            decisions.append(guard.state_dict()["state"])
-    return decisions, guard.counts, guard.breach
+            decisions.append({**guard.state_dict(), "certificate": None})
+    return decisions, guard.counts, guard.breach, guard.overrides
 
 
 @pytest.mark.parametrize("certificate", ALL[::7], ids=range(len(ALL[::7])))
@@ -109,6 +115,83 @@ def played(certificate, seed: int, plain: bool, rounds: int = 30):
 def test_a_guard_decides_and_remembers_the_same(certificate, seed):
     fast = played(copy.deepcopy(certificate), seed, plain=False)
     assert same(fast, played(copy.deepcopy(certificate), seed, plain=True))
+
+
+@pytest.mark.parametrize("options", [{"quantum": 0.01}, {"tolerance": 1e-3}, {"monitor": True}], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_guard_with_an_actuator_or_a_monitor_decides_the_same(options, seed):
+    if "monitor" in options:
+        options = {"monitor": tether.Ranges(lambda seen, action, cost: ((1.0, 3.5, 1.0), ()))}
+    fast = played(copy.deepcopy(ALL[6]), seed, plain=False, **options)
+    assert same(fast, played(copy.deepcopy(ALL[6]), seed, plain=True, **options))
+
+
+def test_an_ordinary_round_is_decided_and_closed_in_the_short_way(monkeypatch):
+    guard = tether.Guard(ALL[6], prior=lambda seen: seen, low=-2.0, high=3.0)
+    monkeypatch.setattr(guard, "_decide", None)
+    monkeypatch.setattr(guard, "_close_round", None)
+    for proposal in (0.5, np.float64(9.0), 0.51):
+        guard.act(0.5, proposal)
+        guard.observe(np.float64(1.3))
+    with pytest.raises(TypeError):
+        guard.act(0.5, "no")  # which is not ordinary
+
+
+def searched(system, lam: float, b: float, written: bool, monkeypatch):
+    """What a structured guard decides in an episode with hostile proposals; by lines that are `written`, or not."""
+    env, draw = system.env(), random.Random(0)
+    episode = system.draw(0, 1)
+    with monkeypatch.context() as patched:
+        calls = []
+        of = straight.Written.of
+        patched.setattr(
+            straight.Written, "of", lambda *given: calls.append(of(*given) if written else None) or calls[-1]
+        )
+        guard = tether.Guard(
+            tether.Structured(env.contract(lam, b), env.structure), env.prior, env.low, env.high
+        )
+
+        def proposal(observation):
+            prior = float(env.prior(observation))
+            return draw.choice(
+                [math.nan, 1e6, 0.0, 0.5 * prior, prior, 1.01 * prior, prior + draw.gauss(0.0, 1.0)]
+            )
+
+        rounds = list(eager(env, episode[0], proposal, guard))
+    assert calls
+    assert (None not in calls) == written
+    return [each.action for each in rounds], guard.counts, guard.breach, guard.state_dict()["state"]
+
+
+@pytest.mark.parametrize("name", ["carbon", "inference"])
+@pytest.mark.parametrize(("lam", "b"), [(2.0, 2.0), (0.0, 0.1), (0.5, 0.0)])
+def test_a_search_by_written_lines_ends_where_that_of_the_structure_ends(name, lam, b, monkeypatch):
+    system = registry.find(name)
+    fast, slow = (searched(system, lam, b, written, monkeypatch) for written in (True, False))
+    assert same(fast, slow)
+
+
+def test_what_decides_on_a_value_is_not_written_down_and_called_as_it_is():
+    assert straight.evaluating(lambda numbers, number, ops: max(numbers[0], number), 1) is None
+    assert straight.evaluating(lambda numbers, number, ops: 1.0 if number == 0.0 else numbers[0], 1) is None
+    assert straight.evaluating(lambda numbers, number, ops: math.sqrt(number), 1) is None
+    written = straight.evaluating(lambda numbers, number, ops: ops.clip(number, *numbers), 2)
+    assert [written((0.0, 2.0), each) for each in (-1.0, 1.0, 3.0)] == [0.0, 1.0, 2.0]
+
+
+def test_what_is_not_needed_is_not_computed():
+    lines = straight._Lines()
+    x = straight.Name("x", lines)
+    x / 0.0  # would raise
+    assert lines.function("x", x + 1.0)(2.0) == 3.0
+
+
+def test_written_functions_are_not_kept_without_end_and_a_copy_writes_its_own():
+    kept = straight.Written()
+    for i in range(3 * straight.MOST):
+        kept.of(i, lambda numbers, number, ops: numbers[0] + number, 1)
+    assert 0 < len(kept._functions) <= straight.MOST
+    assert not pickle.loads(pickle.dumps(kept))._functions
 
 
 def test_what_has_tables_or_is_of_another_class_is_not_written_down():

@@ -76,12 +76,11 @@ class Compiled(Structured):
         wish: Action,
         plans: tuple[int, ...],
         ops: Ops,
-        known: tuple[Number, Number] | None = None,
     ) -> Number:
         """See `Structured._share`; a learner's derivative comes from differences."""
         fixed = ops.fixed((opened, now, start, wish))
         searched = fixed[0]._replace(epsilon=opened.epsilon)  # a plain number
-        found = super()._share(searched, *fixed[1:], plans, ops, known)
+        found = super()._share(searched, *fixed[1:], plans, ops)
         structure: Any = self.system
         box = [structure.model.box(name) for name in ("state", "action")]
 

@@ -60,7 +60,9 @@ tether's own systems are in their folders, `tether.systems.carbon.structure` for
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,6 +81,7 @@ from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
 from tether.core.schedule import Schedule
+from tether.core.straight import Written
 
 
 @dataclass(frozen=True)
@@ -231,14 +234,42 @@ class Structured(Ways, Account, Explaining):
             start, _ = self._start(opened, now, plans, ops)
             return start, self._share(opened, now, start, wish, plans, ops)
         # The same on floats, but nothing is worked out that is not asked for, and nothing twice.
-        unit = self._unit_round_off(opened.epsilon)
-        at_wish = self._least(opened, unit, now, wish, plans, ops)
+        least = self._evaluation(opened, now, plans)
+        at_wish = least(wish)
         if at_wish <= 0.0:
             return wish, 1.0
         start, at_start = self._start(opened, now, plans, ops)
         if at_start is None:
-            at_start = self._least(opened, unit, now, start, plans, ops)
-        return start, self._share(opened, now, start, wish, plans, ops, (at_start, at_wish))
+            at_start = least(start)
+
+        def excess(_: Any, share: Number) -> Number:
+            return least(on_the_way(start, wish, share, ops))
+
+        known, farthest = (at_start, at_wish), self._farthest(start, wish, ops)
+        return start, largest_share(excess, (), farthest, ops, self.system.turns, known)
+
+    def _evaluation(self, opened: Opened, now: Round, plans: tuple[int, ...]) -> Callable[[Action], Number]:
+        """`_least` of any action on floats, as straight lines (`tether.core.straight`) where it can be written so."""
+        unit, gaps, seen = self._unit_round_off(opened.epsilon), len(now.gaps), len(now.seen)
+
+        def evaluated(numbers: Any, action: Any, ops: Ops) -> Number:
+            slack, b, remaining, prior, lam, low, high = numbers[gaps + seen :]
+            known = opened._replace(slack=slack, b=b, remaining=remaining)
+            here = Round(numbers[:gaps], numbers[gaps : gaps + seen], prior, lam, now.cost_floor, low, high)
+            return self._least(known, unit, here, action, plans, ops)
+
+        numbers = (
+            *now.gaps, *now.seen, opened.slack, opened.b, opened.remaining, now.prior, now.lam, now.low, now.high
+        )  # fmt: skip
+        if isinstance(now.prior, float) and not self.contract.scheduled:
+            written = self._written.of((unit, plans, now.cost_floor), evaluated, len(numbers))
+            if written is not None:
+                return partial(written, numbers)
+        return lambda action: self._least(opened, unit, now, action, plans, FLOATS)
+
+    @cached_property
+    def _written(self) -> Written:
+        return Written()
 
     def _share(
         self,
@@ -248,9 +279,8 @@ class Structured(Ways, Account, Explaining):
         wish: Action,
         plans: tuple[int, ...],
         ops: Ops,
-        known: tuple[Number, Number] | None = None,
     ) -> Number:
-        """How far towards the proposal (**) holds; `known` as in `largest_share`."""
+        """How far towards the proposal (**) holds."""
         unit = self._unit_round_off(opened.epsilon)  # a plain number
 
         def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
@@ -259,7 +289,7 @@ class Structured(Ways, Account, Explaining):
 
         inputs = (opened, now, start, wish)
         farthest = self._farthest(start, wish, ops)
-        return largest_share(excess, inputs, farthest, ops, self.system.turns, known)
+        return largest_share(excess, inputs, farthest, ops, self.system.turns)
 
     def _least(
         self, opened: Opened, unit: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops

@@ -100,6 +100,10 @@ class Actions:
             return _OVERRIDE
         if wish is None:
             return _INVALID
+        if isinstance(action, float):  # as below, without calling for it
+            if action == wish:
+                return _SAFE
+            return _TOO_FAR if self.low <= wish <= self.high else _OUT_OF_BOUNDS
         if equal(action, wish):
             return _SAFE
         return _TOO_FAR if self.inside(wish) else _OUT_OF_BOUNDS
@@ -108,9 +112,12 @@ class Actions:
         """The prior's answer to an observation, checked."""
         try:
             said = prior(observation)
-            if isinstance(said, float) and self._takes(said):
-                found: Answer = _new(Answer, (float(said), FLOAT64, None, None))
-                return found
+            if isinstance(said, float) and self.shape == ():
+                # As it mostly is: one number, as it was before, and inside the bounds.
+                number = float(said)
+                if self.low <= number <= self.high and math.isfinite(number):
+                    found: Answer = _new(Answer, (number, FLOAT64, None, None))
+                    return found
             epsilon = coarsest(said)
             shape = tuple(np.shape(said)) if self.shape is None else self.shape
         except Exception as error:
@@ -125,15 +132,6 @@ class Actions:
         clipped = np.clip(action, self.low, self.high)
         complaint = f"the prior returned {convert.text(said)}, outside the bounds {self.low} to {self.high}"
         return Answer(float(clipped) if isinstance(action, float) else clipped, epsilon, complaint)
-
-    def _takes(self, number: float) -> bool:
-        """Whether a float is an action inside the bounds, as it mostly is; the shape is known from then on."""
-        shape = self.shape
-        if (shape and shape != (1,)) or not (self.low <= number <= self.high and math.isfinite(number)):
-            return False
-        if shape is None:
-            self.shape = ()
-        return True
 
 
 def equal(first: Any, second: Any) -> bool:

@@ -8,7 +8,6 @@ or an answer that is not an action leads to the prior, and is reported.
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,12 +47,14 @@ from tether.core.meter import Meter, Refused
 from tether.core.monitor import MONITOR_METHODS, Monitor
 from tether.core.ops import FLOAT32, FLOATS, NUMPY, Ops, coarsest, quietly
 from tether.core.overrides import Overrides, applied_action, require_reason
+from tether.core.plainly import Plainly
 from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
+from tether.core.reporting import Reporting
 from tether.core.several import combined
 from tether.core.straight import Straight, new
 from tether.core.turn import Turn
-from tether.core.watch import Found, Watch
+from tether.core.watch import Watch
 
 __all__ = [
     "AssumptionBreach",
@@ -67,7 +68,7 @@ __all__ = [
 ]
 
 
-class Guard(Keeping, Raising, Looking):
+class Guard(Keeping, Raising, Looking, Plainly, Reporting):
     """Keeps whatever a learner proposes within the contract of its certificate.
 
     Call `act` before and `observe` after every round, `reset` before every further episode; with `horizon=math.inf`
@@ -190,22 +191,38 @@ class Guard(Keeping, Raising, Looking):
                 or the monitor calls the guard that is asking it.
             PriorFailed: The prior raised or returned something that is not an action.
         """
-        with self._turn:
-            if self._taken is not None:
-                raise GuardMisuse(
-                    f"round {self.round} already has an action; call observe(cost) before the next act"
-                )
-            self._require_round()
-            answer = self._actions.ask(self.prior, observation)
-            # Once for an action that can be played all the same: where breaches are errors it must not be held back.
-            if answer.complaint is not None and (answer.action is None or not self._state.breached):
-                self._report(self.round, answer.complaint)
-            prior = answer.action
-            if prior is None:
-                raise answer.failed(self.round)
-            if not self._state.breached and (found := self._watch.arrived(observation)) is not None:
-                self._contradicted(found)
-            return self._decide(observation, proposal, prior, answer)
+        turn = self._turn
+        turn.lock.acquire()
+        try:
+            if turn.taken:
+                raise turn.misuse()
+            turn.taken = True
+            try:
+                state, watch = self._state, self._watch
+                if self._taken is not None:
+                    raise GuardMisuse(
+                        f"round {self.round} already has an action; call observe(cost) before the next act"
+                    )
+                self._require_round()
+                answer = self._actions.ask(self.prior, observation)
+                prior, _, complaint, _ = answer
+                # Once for an action that can be played all the same: where breaches are errors it must not be held
+                # back.
+                if complaint is not None and (prior is None or not state.breached):
+                    self._report(self.round, complaint)
+                if prior is None:
+                    raise answer.failed(self.round)
+                if watch.monitor is None and not watch.missed:
+                    decision = self._decide_plainly(observation, proposal, prior, answer)
+                    if decision is not None:
+                        return decision
+                if not self._state.breached and (found := watch.arrived(observation)) is not None:
+                    self._contradicted(found)
+                return self._decide(observation, proposal, prior, answer)
+            finally:
+                turn.taken = False
+        finally:
+            turn.lock.release()
 
     def _decide(self, observation: Observation, proposal: object, prior: Action, answer: Answer) -> Decision:
         wish = self._actions.usable(proposal)
@@ -311,25 +328,46 @@ class Guard(Keeping, Raising, Looking):
             ValueError: `revealed` or `applied` is nothing that the certificate can make use of, or it cannot do without
                 a cost, or without one for each of several contracts; the round stays open.
         """
-        with self._turn:
-            if self._taken is None:
-                raise GuardMisuse(
-                    f"round {self.round} has no action yet; call act(observation, proposal) first"
-                )
-            known = None if revealed is None else self._known(revealed)
-            read = math.nan if cost is None else self._meter.read(cost)
-            played = None if applied is override is None else self._applied(applied, override)
-            told = self._decided if played is None and override is not None else played
-            if played is None and self._actuator.exact:
-                played = self._decided  # rounded, so not what the certificate chose
-            earned = None if reward is None else convert.as_number(reward)
-            self._tell(cost, read)
-            box = None if played is None else self._box
-            outcome = new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
-            self._wait(outcome) if cost is None else self._pay(cost, outcome)
-            if told is not None or self._overrides:
-                overridden = getattr(self._state, "overridden", False)
-                self._overrides.close(self.round - 1, override, told, overridden)
+        turn = self._turn
+        turn.lock.acquire()
+        try:
+            if turn.taken:
+                raise turn.misuse()
+            turn.taken = True
+            try:
+                plain = revealed is applied is override is None
+                if not plain or not self._close_plainly(cost):
+                    self._close_round(cost, revealed, applied, override, next_observation, reward)
+            finally:
+                turn.taken = False
+        finally:
+            turn.lock.release()
+
+    def _close_round(
+        self,
+        cost: object,
+        revealed: Mapping[str, Any] | None,
+        applied: object,
+        override: str | None,
+        next_observation: Observation | None,
+        reward: object,
+    ) -> None:
+        if self._taken is None:
+            raise GuardMisuse(f"round {self.round} has no action yet; call act(observation, proposal) first")
+        known = None if revealed is None else self._known(revealed)
+        read = math.nan if cost is None else self._meter.read(cost)
+        played = None if applied is override is None else self._applied(applied, override)
+        told = self._decided if played is None and override is not None else played
+        if played is None and self._actuator.exact:
+            played = self._decided  # rounded, so not what the certificate chose
+        earned = None if reward is None else convert.as_number(reward)
+        self._tell(cost, read)
+        box = None if played is None else self._box
+        outcome = new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
+        self._wait(outcome) if cost is None else self._pay(cost, outcome)
+        if told is not None or self._overrides.kept:
+            overridden = getattr(self._state, "overridden", False)
+            self._overrides.close(self.round - 1, override, told, overridden)
 
     def _known(self, revealed: Mapping[str, Any]) -> dict[str, Any]:
         """What was revealed, as the certificate wants it."""
@@ -450,44 +488,6 @@ class Guard(Keeping, Raising, Looking):
                 "with several contracts or a finite set of actions the plant must play what was decided: "
                 f"{type(self.certificate).__name__} cannot take another action into account; the round stays open"
             )
-
-    def _void(self, held: Any) -> tuple[str, ...] | None:
-        """Of several contracts those whose promise is void; None if there is one contract."""
-        contracts: Any = getattr(self.certificate, "contracts", None)
-        if contracts is None:
-            return None
-        return tuple(name for name, lost in zip(contracts, held.void, strict=True) if lost)
-
-    def _contract_name(self, place: float) -> str | None:
-        contracts: Any = getattr(self.certificate, "contracts", None)
-        return None if contracts is None else list(contracts)[int(place)]
-
-    def _contradicted(self, found: Found) -> None:
-        """Report what the monitor found."""
-        self._report(self.round - found.ago, found.detail, **found.evidence)
-
-    def _report(
-        self,
-        round_now: int,
-        detail: str,
-        *,
-        claimed: tuple[float, float] | None = None,
-        seen: float | None = None,
-        observation: Observation | None = None,
-        action: Action | None = None,
-        contracts: tuple[str, ...] | None = None,
-    ) -> None:
-        self._state = self._state._replace(breached=True)
-        if self.breach is None or round_now < self.breach.round:
-            number = None if seen is None or math.isnan(seen) else seen
-            evidence = convert.from_json(observation), convert.from_json(action)
-            self.breach = Breach(round_now, detail, claimed, number, *evidence, contracts)
-        self._warn(
-            f"round {round_now}: {detail}; the promise is void from here on, and only the prior is played"
-        )
-
-    def _warn(self, message: str) -> None:
-        warnings.warn(message, AssumptionBreach, stacklevel=5)
 
 
 def _actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None) -> Actions:

@@ -12,7 +12,7 @@ from tether.core.actions import Actions, Answer
 from tether.core.certificate import Action, Choice, Observation
 from tether.core.decision import GuardMisuse
 from tether.core.finite import FiniteActions
-from tether.core.ops import FLOAT64, NUMPY, Ops, coarsest, quietly
+from tether.core.ops import NUMPY, Ops, coarsest, quietly
 from tether.core.standing import Standing
 from tether.core.turn import Turn
 
@@ -118,7 +118,9 @@ class Looking(Standing):
         epsilon, seen, said = self._epsilon, coarsest(observation), answer[1]
         epsilon = seen if seen > epsilon else epsilon
         epsilon = said if said > epsilon else epsilon
-        asked = FLOAT64 if wish is None else coarsest(proposal)
+        if wish is None:  # nothing is finer than what was seen
+            return epsilon
+        asked = coarsest(proposal)
         return asked if asked > epsilon else epsilon
 
     def _choose(self, observation: Observation, wish: Action, prior: Action, epsilon: float) -> Choice:

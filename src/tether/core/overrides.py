@@ -54,50 +54,54 @@ def applied_action(
 
 
 class Overrides:
-    """The overrides of an episode; at most the last `KEPT` of them."""
+    """The overrides of an episode.
+
+    Attributes:
+        kept: At most the last `KEPT` of them.
+    """
 
     def __init__(self) -> None:
-        self._kept: deque[Override] = deque(maxlen=KEPT)
+        self.kept: deque[Override] = deque(maxlen=KEPT)
 
     def __iter__(self) -> Any:
-        return iter(self._kept)
+        return iter(self.kept)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self.kept)
 
     def reset(self) -> None:
         """Begin an episode."""
-        self._kept.clear()
+        self.kept.clear()
 
     def close(self, round_now: int, why: str | None, applied: Any, overridden: bool) -> None:
         """A round is over: what was applied in it if something was, and if the promise is not the guard's after it."""
         if not overridden:
-            for i, each in enumerate(self._kept):
+            for i, each in enumerate(self.kept):
                 if each.until is None:
-                    self._kept[i] = replace(each, until=round_now)
+                    self.kept[i] = replace(each, until=round_now)
         if applied is not None:
             plain = convert.from_json(convert.plain_numbers(applied))
             until = None if overridden else round_now
-            self._kept.append(Override(round_now, why or UNSAID, plain, not overridden, until))
+            self.kept.append(Override(round_now, why or UNSAID, plain, not overridden, until))
 
     def rounds(self, closed: int) -> tuple[int, ...]:
         """Of the first `closed` rounds those in which the promise is the operator's, counted from 1."""
         found: set[int] = set()
-        for each in self._kept:
+        for each in self.kept:
             found.update(range(each.round, closed + 1 if each.until is None else each.until))
         return tuple(sorted(found))
 
     def to_json(self) -> list[Any]:
         """Plain values fit for JSON."""
-        return [convert.to_json(asdict(each)) for each in self._kept]
+        return [convert.to_json(asdict(each)) for each in self.kept]
 
     def restore(self, saved: Any, overridden: bool, round_now: int) -> None:
         """What `to_json` gave, checked: one is open if and only if the state is overridden."""
-        self._kept = deque((Override(**convert.from_json(each)) for each in saved), maxlen=KEPT)
-        for each in self._kept:
+        self.kept = deque((Override(**convert.from_json(each)) for each in saved), maxlen=KEPT)
+        for each in self.kept:
             validate.count("an override's round", each.round)
             latest = round_now if each.until is None else validate.count("until", each.until)
             if not each.round <= latest <= round_now:
                 raise ValueError(f"an override must lie before round {round_now}, got {each!r}")
-        if overridden != any(each.until is None for each in self._kept):
+        if overridden != any(each.until is None for each in self.kept):
             raise ValueError("overrides must have an open one if and only if the state is overridden")

@@ -3,17 +3,20 @@
 Online a round is some hundred sums and comparisons, and calling functions takes longer than all of them. A certificate
 is written in `tether.core.ops.Ops` without an `if` on values, so that it can be run once on names instead of numbers:
 `_Lines` writes down each operation as a line of Python, in the order in which plain floats would do it, and what comes
-out is compiled as one function. Nothing is left out but what is computed twice from the same names, nothing is put in
-another order and no formula is written again; `tests/core/test_straight.py` compares both on every rule and on hostile
-numbers. What is not told by names (the contract, the constants, the round-off of what is told) becomes a constant, so
-that there is a function for each.
+out is compiled as one function. Nothing is left out but what is computed twice from the same names or not needed,
+nothing is put in another order and no formula is written again; `tests/core/test_straight.py` compares both on every
+rule and on hostile numbers. What is not told by names (the contract, the constants, the round-off of what is told)
+becomes a constant, so that there is a function for each.
 
-Only where a certificate says so (`straight`) is this done. What it returns is checked by the guard as ever.
+Only where a certificate says so (`straight`) is this done for a whole round; what it returns is checked by the guard as
+ever. A structured certificate has the bounds that its search looks at again and again written down (`evaluating`), and
+checks what was found by its own functions.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -33,6 +36,10 @@ MOST = 16
 def _translated(source: str) -> CodeType:
     """What was written, for Python to run. The guards of a fleet write the same lines, which are translated once."""
     return compile(source, "<tether.core.straight>", "exec")
+
+
+_SETS, _NAMES = re.compile(r"    (t\d+) = "), re.compile(r"\bt\d+\b")
+"""A line outside of all blocks that gives a name to something, and the names that it has."""
 
 
 class Name:
@@ -76,6 +83,11 @@ class Name:
 
     def __abs__(self) -> Any:
         return self._lines.line("abs({})", self)
+
+    def __eq__(self, other: object) -> Any:
+        return self._lines.line("{} == {}", self, other)
+
+    __hash__ = object.__hash__
 
     def __lt__(self, other: Any) -> Any:
         return self._lines.line("{} < {}", self, other)
@@ -150,9 +162,16 @@ class _Lines:
         self._known = known
 
     def function(self, given: str, result: Any) -> Callable[..., Any]:
-        """All that was written as a function of `given`."""
+        """All that was written as a function of `given`, but for what it does not need."""
         self.write(f"return {self.text(result)}")
-        source = f"def straight({given}):\n" + "\n".join(self._written)
+        needed: set[str] = set()
+        kept: list[str] = []
+        for line in reversed(self._written):
+            sets = _SETS.match(line)
+            if sets is None or sets[1] in needed:
+                kept.append(line)
+                needed.update(_NAMES.findall(line if sets is None else line[sets.end() :]))
+        source = f"def straight({given}):\n" + "\n".join(reversed(kept))
         exec(_translated(source), self._names)
         return cast(Callable[..., Any], self._names["straight"])
 
@@ -179,6 +198,24 @@ class _Lines:
         if isinstance(second, Name) and first == first:
             return self.line(f"{{0}} if {{0}} {beyond} {{1}} else {{1}}", first, second)
         return first if first != first else (max if beyond == ">=" else min)(first, second)
+
+    def clip(self, value: Any, low: Any, high: Any) -> Any:
+        if any(isinstance(each, Name) for each in (value, low, high)):
+            return self.minimum(self.maximum(value, low), high)
+        return FLOATS.clip(value, low, high)
+
+    def largest(self, values: Any) -> Any:
+        largest = values[0]
+        for each in values[1:]:
+            largest = self.maximum(largest, each)
+        return largest
+
+    def largest_of(self, function: Callable[..., Any], given: Any) -> Any:
+        return self.largest([function(*each) for each in given])
+
+    @staticmethod
+    def fixed(values: Any) -> Any:
+        return values
 
     def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
         if not isinstance(condition, Name):
@@ -283,6 +320,38 @@ def updating(certificate: Certificate, state: Any, taken: Any, epsilon: float) -
     return lines.function("state, taken, cost", certificate.update(*told, outcome, cast(Ops, lines)))
 
 
+def evaluating(function: Callable[[Any, Any, Ops], Any], count: int) -> Callable[..., Any] | None:
+    """function(numbers, number, ops) as lines of (`count` numbers, one number); None if it cannot be written down.
+
+    It cannot if it decides on a value, or does what only numbers can: it is then to be called as it is.
+    """
+    lines = _Lines()
+    names = tuple(Name(f"given_{i}", lines) for i in range(count))
+    lines.write("".join(f"{each.text}, " for each in names) + "= given")
+    try:
+        return lines.function("given, number", function(names, Name("number", lines), cast(Ops, lines)))
+    except (TypeError, AttributeError):
+        return None
+
+
+class Written:
+    """Functions that `evaluating` wrote, by what they are for; a copy of a certificate writes its own."""
+
+    def __init__(self) -> None:
+        self._functions: dict[Any, Callable[..., Any] | None] = {}
+
+    def __reduce__(self) -> Any:
+        return Written, ()
+
+    def of(self, key: Any, function: Callable[[Any, Any, Ops], Any], count: int) -> Callable[..., Any] | None:
+        """See `evaluating`; `key` tells all that is not told by names."""
+        if key not in self._functions:
+            if len(self._functions) >= MOST:
+                self._functions.clear()
+            self._functions[key] = evaluating(function, count)
+        return self._functions[key]
+
+
 class Straight:
     """The functions of a guard's certificate, written when they are first needed; see the module."""
 
@@ -305,7 +374,9 @@ class Straight:
         self, certificate: Certificate, state: Any, box: Box, wish: Action, prior: Action, epsilon: float
     ) -> Choice:
         """The certificate's choice where all is single numbers, and stays so: it is only to be inside the bounds."""
-        choose = self.choosing(certificate, state, box, epsilon)
+        choose = self._choose.get(epsilon) if certificate is self._of else None
+        if choose is None:
+            choose = self.choosing(certificate, state, box, epsilon)
         choice: Choice = choose(state, math.nan if wish is None else wish, prior)
         action = choice[0]
         if not (box[0] <= action <= box[1] and math.isfinite(action)):

@@ -11,26 +11,34 @@ from tether.core.decision import GuardMisuse
 class Turn:
     """One call of a guard at a time: other threads wait, and what it calls cannot call it back and change its round.
 
+    What is called in every round does itself what `with turn:` does, in a third of the time.
+
     Attributes:
         lock: For calls that only look; these may come back.
+        taken: Whether a call has its turn. Only who holds the lock may ask.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._taken = False
+        self.taken = False
 
     def __enter__(self) -> None:
         self.lock.acquire()
-        if self._taken:
+        if self.taken:
             self.lock.release()
-            raise GuardMisuse(
-                "the guard was called by its own prior, certificate or monitor, which it is asking"
-            )
-        self._taken = True
+            raise self.misuse()
+        self.taken = True
 
     def __exit__(self, *error: object) -> None:
-        self._taken = False
+        self.taken = False
         self.lock.release()
+
+    @staticmethod
+    def misuse() -> GuardMisuse:
+        """What to raise if the turn is taken by the call that this one comes from."""
+        return GuardMisuse(
+            "the guard was called by its own prior, certificate or monitor, which it is asking"
+        )
 
     def __reduce__(self) -> Any:
         return Turn, ()  # a copy of a guard has a turn of its own
