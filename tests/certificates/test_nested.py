@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 
 import jax
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import tether
 from tether.certificates.cells import Boxes
 from tether.certificates.compiled_structure import CompiledStructure
-from tether.certificates.intervals import Interval
+from tether.certificates.intervals import Interval, subtract
 from tether.certificates.nested import Near, moved_near, narrowed, nested_of
 from tether.certificates.precision import Precision
 from tether.certificates.survey import Surveyor
@@ -152,3 +153,14 @@ def test_a_valve_that_is_nearly_shut_does_not_make_the_rest_of_the_day_unknown()
             excesses.append(float(excess))
     assert max(excesses) < 0.0
     assert 5.5 < boxes.own.low.item() < boxes.own.high.item() < 8.0
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_backup_that_keeps_the_range_of_states_has_bounds_for_ever_in_a_search_too(search):
+    """A search takes what is nearly the same for the same: the whole range must not count as outside of itself."""
+    structure = CompiledStructure(tether.envs.Inference().model(), 24, Precision())
+    with jax.enable_x64(True), structure.searching() if search else nullcontext():
+        everything = structure.flat.box("state", jnp.float64)
+        boxes = Boxes(everything, subtract(everything, everything), everything)
+        found = jax.jit(lambda boxes: structure._steady(structure._turn(1), boxes, 1.0, 0.0))(boxes)
+    assert found.item() == pytest.approx(0.0, abs=1e-9)  # who runs nothing never has to buy

@@ -150,8 +150,10 @@ class LaterRounds:
         A box is tried that is a little wider than that of the own states, and the whole range.
         """
         dtype = boxes.own.low.dtype
-        everywhere = self._widened(dtype)
-        slack = EDGE * (everywhere.high - everywhere.low)
+        surveyed = self._widened(dtype)
+        # Inside of what was surveyed by more than a search takes for the same, see `unsure`.
+        slack = 0.25 * EDGE * (surveyed.high - surveyed.low)
+        everywhere = Interval(surveyed.low + slack, surveyed.high - slack)
         near = Interval(boxes.own.low - slack, boxes.own.high + slack)
 
         def within_box(low: Array, high: Array) -> Array:
