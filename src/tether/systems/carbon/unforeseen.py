@@ -42,6 +42,7 @@ from tether.systems.carbon.env import Carbon, CarbonState
 from tether.systems.carbon.limit import CarbonProgram
 from tether.systems.carbon.synthetic import EFFICIENCY_NOISE_STD
 from tether.systems.program import Floats, optimum, require_cvxpy
+from tether.systems.unforeseen import bounds_if
 
 CORNERS = ((1.0, 0.0), (1.0, 1.0), (0.5, 0.0))
 """(m, n2) for which the promise is asked, in shares of their largest values."""
@@ -121,7 +122,8 @@ class UnforeseenProgram(CarbonProgram):
             self.given["root"].value = np.full(self.horizon, self.mean_root)
         self.surprise["worked"].value, self.surprise["dropped"].value = worked, dropped
         for (m, n2), worst in zip(self.corners, self.worst, strict=True):
-            most = self._bounds(drawn, -m, n2)
+            other = {"efficiency_noise": -m, "drop_rate": n2}
+            most = bounds_if(self.env, drawn, other, self.asked.lam, self.asked.b)
             reached = self._reaches_cap(drawn["demand"], keep, most, np.full(self.horizon, 1.0 - n2))
             worst.value = np.where(reached, NEVER, most)
         return optimum(self.exact)[0] + float(expected), np.nan
@@ -154,16 +156,6 @@ class UnforeseenProgram(CarbonProgram):
             for each in play(env, {**visible, **still}, lambda h, _s, _d: actions[h - 1])
         ]
         return prices, actions, np.array(before)
-
-    def _bounds(self, drawn: Mapping[str, Floats], noise: float, drop: float) -> Floats:
-        """[H] what the costs up to round h may be if `noise` and `drop` were drawn in it, and all else before."""
-        env, paid, bounds = self.env, 0.0, np.empty(self.horizon)
-        for each in play(env, drawn, lambda _h, state, now: env.prior(env.observe(state, now))):
-            other = {**each.drawn, "efficiency_noise": noise, "drop_rate": drop}
-            here = paid + float(env.step(each.state, other, each.action).cost)
-            bounds[each.round - 1] = (1.0 + self.asked.lam) * here + each.round * self.asked.b
-            paid += float(each.step.cost)
-        return bounds
 
 
 def normal(largest: float, parts: int = 4000) -> tuple[tuple[float, float], ...]:
