@@ -45,9 +45,11 @@ class Recipe:
     """Online: gradient steps of an update, each on `batch` episodes that the model imagines. As many as episodes were
     played since the last update make K gradient steps in all."""
     learning_rate: float = 3e-3
-    """Of Adam at the start ..."""
+    """Of Adam, the largest ..."""
     schedule: Schedule = "cosine"
     """... from where it falls to 0 along a cosine, or is constant."""
+    warmup: float = 0.0
+    """Share of the gradient steps in which the rate rises from 0 to the largest, with `cosine`."""
     width: int = 40
     """Neurons of each of the two hidden layers."""
     head: Head = "proposal"
@@ -68,12 +70,14 @@ class Recipe:
             validate.count(name, getattr(self, name))
         for name in ("learning_rate", "penalty", "patience", "failure"):
             validate.number(name, getattr(self, name), above=0.0)
-        for name in ("reserve", "optimism"):
+        for name in ("reserve", "optimism", "warmup"):
             validate.number(name, getattr(self, name), minimum=0.0)
         validate.choice("head", self.head, get_args(Head))
         validate.choice("schedule", self.schedule, get_args(Schedule))
         if self.failure >= 1.0:
             raise ValueError(f"failure is a probability below 1, got {self.failure!r}")
+        if self.warmup >= 1.0:
+            raise ValueError(f"warmup is a share of the steps below 1, got {self.warmup!r}")
 
 
 class State(NamedTuple):
@@ -290,7 +294,9 @@ def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
     """The learner of a training with so many gradient steps; one object for equal ones, so that it compiles once."""
     rate: float | optax.Schedule = recipe.learning_rate
     if recipe.schedule == "cosine":
-        rate = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))
+        rising = int(recipe.warmup * updates)
+        start = 0.0 if rising else recipe.learning_rate
+        rate = optax.warmup_cosine_decay_schedule(start, recipe.learning_rate, rising, max(updates, 1))
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
     return Learner(method, optimiser, recipe)
 
