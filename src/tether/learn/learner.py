@@ -289,15 +289,27 @@ class Task(NamedTuple):
     validation: Episodes
 
 
+def rate_of(recipe: Recipe, updates: int) -> float | optax.Schedule:
+    """The learning rate: that of all of so many gradient steps, or by the number of the step.
+
+    Example:
+        >>> rate = rate_of(Recipe(learning_rate=1.0, warmup=0.2), 10)
+        >>> [round(float(rate(step)), 2) for step in (0, 1, 2, 6, 10)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    if recipe.schedule == "constant":
+        return recipe.learning_rate
+    rising = int(recipe.warmup * updates)
+    falling = optax.cosine_decay_schedule(recipe.learning_rate, max(updates - rising, 1))
+    if rising == 0:
+        return falling
+    return optax.join_schedules([optax.linear_schedule(0.0, recipe.learning_rate, rising), falling], [rising])
+
+
 @functools.cache
 def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
     """The learner of a training with so many gradient steps; one object for equal ones, so that it compiles once."""
-    rate: float | optax.Schedule = recipe.learning_rate
-    if recipe.schedule == "cosine":
-        rising = int(recipe.warmup * updates)
-        start = 0.0 if rising else recipe.learning_rate
-        rate = optax.warmup_cosine_decay_schedule(start, recipe.learning_rate, rising, max(updates, 1))
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate_of(recipe, updates)))
     return Learner(method, optimiser, recipe)
 
 
