@@ -2,7 +2,7 @@
 
 See `tether.systems.unforeseen` for the argument. Here the promise is asked for some (m, n2) of the ranges, m = -n1
 (`CORNERS`): the cost phi([(1 - n2) x_{h-1} + mu_h - (eta - m) a_h]^+) is convex in actions and backlogs. Where the cap
-could be reached on the way, the constraint is not asked; where it can in the episode itself, hindsight's bound is taken.
+could be reached on the way, the constraint is not asked; where it can in the episode itself, hindsight's bound counts.
 
 Two surprises have mean 0 for a policy that does not foresee n1_h and n2_h, which are then independent of a_h and
 x_{h-1}: for any p_h that depends on the visible series alone,
