@@ -73,6 +73,28 @@ def test_train_shows_a_table_leaves_policies_and_goes_on_where_it_stopped(tmp_pa
     assert again["scores"]["acrl"] == results["scores"]["acrl"]
 
 
+def test_the_recipe_closer_trains_on_four_copies_unless_others_are_asked_for(tmp_path, monkeypatch, capsys):
+    asked = (
+        "train",
+        "carbon",
+        "--methods",
+        "prior",
+        "--episodes",
+        30,
+        "--recipe",
+        "closer",
+        "--out",
+        tmp_path,
+    )
+    for further, copies, width in (((), 4, 64), (("--copies", 2, "--width", 8), 2, 8)):
+        code, _, err = run(monkeypatch, capsys, *asked, *further)
+        assert code == 0, err
+        results = json.loads((tmp_path / "results.json").read_text())
+        assert (results["recipe"], results["copies"], results["width"]) == ("closer", copies, width)
+        assert results["rate"] == 8e-3
+        assert 0.0 < results["warmup"] < 0.2
+
+
 def test_train_online_shows_regret_and_leaves_every_explored_episode(tmp_path, monkeypatch, capsys):
     code, out, err = run(
         monkeypatch, capsys, "train", "carbon", "--mode", "online", "--methods", "acrl,random+acd,rl", "--explore", 100,
@@ -202,6 +224,7 @@ def test_data_calibration_shows_real_beside_synthetic(tmp_path, shared, monkeypa
         (("train", "coal"), "got 'coal'"),
         (("train", "carbon", "--methods", "sac"), "--methods must be one of"),
         (("train", "carbon", "--mode", "both"), "--mode must be one of"),
+        (("train", "carbon", "--recipe", "fast"), "--recipe must be one of"),
         (("train", "carbon", "--lams", "1;2"), "--lams must be numbers separated by commas, got '1;2'"),
         (("train", "carbon", "--optimism", "-1"), "Invalid value for '--optimism'"),
         (("train", "cooling", "--data", "."), "--data for cooling must be an episode file (.npz)"),

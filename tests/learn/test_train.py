@@ -191,7 +191,9 @@ def test_impossible_trainings_are_refused_before_any_work(change, error, message
         train(**call)
 
 
-@pytest.mark.parametrize("change", [{"passes": 0}, {"batch": 0}, {"learning_rate": 0.0}, {"width": 2.5}])
+@pytest.mark.parametrize(
+    "change", [{"passes": 0}, {"batch": 0}, {"learning_rate": 0.0}, {"width": 2.5}, {"warmup": 1.0}]
+)
 def test_an_impossible_recipe_is_refused(change):
     with pytest.raises((ValueError, TypeError), match=next(iter(change))):
         Recipe(**change)

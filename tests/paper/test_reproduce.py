@@ -138,8 +138,14 @@ def test_the_paper_s_recipe_has_its_rates_and_its_episodes_by_augmentation():
     inference = recipe_of("paper", INFERENCE.defaults, steps=1)
     assert (inference.learning_rate, inference.width) == (1e-4, 50)
     assert (inference.episodes, inference.steps) == (2160, 1)
+    closer = recipe_of("closer", CARBON.defaults, passes=3)
+    assert closer.learning_rate > ours.learning_rate
+    assert closer.width > ours.width
+    assert closer.warmup > ours.warmup == 0.0
     with pytest.raises(ValueError, match="recipe must be one of"):
         recipe_of("authors", CARBON.defaults)
+    with pytest.raises(ValueError, match="recipe must be one of"):
+        paper.evaluation_of(CARBON, "full", recipe="closer")
 
     wanted = paper.evaluation_of(CARBON, "full", recipe="paper", train_episodes=50, explored=80)
     train = paper.load_data(wanted, CARBON, None).train

@@ -45,9 +45,11 @@ class Recipe:
     """Online: gradient steps of an update, each on `batch` episodes that the model imagines. As many as episodes were
     played since the last update make K gradient steps in all."""
     learning_rate: float = 3e-3
-    """Of Adam at the start ..."""
+    """Of Adam, the largest ..."""
     schedule: Schedule = "cosine"
     """... from where it falls to 0 along a cosine, or is constant."""
+    warmup: float = 0.0
+    """Share of the gradient steps in which the rate rises from 0 to the largest, with `cosine`."""
     width: int = 40
     """Neurons of each of the two hidden layers."""
     head: Head = "proposal"
@@ -68,12 +70,14 @@ class Recipe:
             validate.count(name, getattr(self, name))
         for name in ("learning_rate", "penalty", "patience", "failure"):
             validate.number(name, getattr(self, name), above=0.0)
-        for name in ("reserve", "optimism"):
+        for name in ("reserve", "optimism", "warmup"):
             validate.number(name, getattr(self, name), minimum=0.0)
         validate.choice("head", self.head, get_args(Head))
         validate.choice("schedule", self.schedule, get_args(Schedule))
         if self.failure >= 1.0:
             raise ValueError(f"failure is a probability below 1, got {self.failure!r}")
+        if self.warmup >= 1.0:
+            raise ValueError(f"warmup is a share of the steps below 1, got {self.warmup!r}")
 
 
 class State(NamedTuple):
@@ -285,13 +289,27 @@ class Task(NamedTuple):
     validation: Episodes
 
 
+def rate_of(recipe: Recipe, updates: int) -> float | optax.Schedule:
+    """The learning rate: that of all of so many gradient steps, or by the number of the step.
+
+    Example:
+        >>> rate = rate_of(Recipe(learning_rate=1.0, warmup=0.2), 10)
+        >>> [round(float(rate(step)), 2) for step in (0, 1, 2, 6, 10)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    if recipe.schedule == "constant":
+        return recipe.learning_rate
+    rising = int(recipe.warmup * updates)
+    falling = optax.cosine_decay_schedule(recipe.learning_rate, max(updates - rising, 1))
+    if rising == 0:
+        return falling
+    return optax.join_schedules([optax.linear_schedule(0.0, recipe.learning_rate, rising), falling], [rising])
+
+
 @functools.cache
 def learner_of(method: Method, recipe: Recipe, updates: int) -> Learner:
     """The learner of a training with so many gradient steps; one object for equal ones, so that it compiles once."""
-    rate: float | optax.Schedule = recipe.learning_rate
-    if recipe.schedule == "cosine":
-        rate = optax.cosine_decay_schedule(recipe.learning_rate, max(updates, 1))
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate_of(recipe, updates)))
     return Learner(method, optimiser, recipe)
 
 

@@ -148,7 +148,7 @@ class System:
     """(env, horizon): the convex hindsight program; a generic nonlinear one is used where there is none."""
     unforeseen: Callable[..., Callable[[Any, int], Program]] | None = None
     """(lam, b, priced=...): `program(env, horizon)` of what no policy can earn that does not foresee the disturbances,
-    in each episode or, if it is priced, in expectation; see `tether.systems.carbon.unforeseen`."""
+    in each episode or, if it is priced, in expectation; see `tether.systems.unforeseen`."""
     variants: Mapping[str, Callable[[], Env]] = field(default_factory=dict)
     """Plants with other parameters that stress its bounds, for `tether attack`, by what is special about them."""
     traps: Callable[[Any, dict[str, Any], np.random.Generator], None] | None = None

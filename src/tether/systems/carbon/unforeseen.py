@@ -1,31 +1,17 @@
 """What no policy can earn on the carbon system that does not foresee its disturbances: a convex program an episode.
 
-A policy acts before n1 and n2 of the round are drawn, and keeps the promise whatever they will be. It may know all
-demand and all renewables, of every round, and whatever was drawn before: the bound holds for each such policy. Beside
-what hindsight asks of its actions (`tether.systems.carbon.limit`) they satisfy, in every round h and for every (m, n2)
-in the ranges, m = -n1, with x and J as they were before the round,
+See `tether.systems.unforeseen` for the argument. Here the promise is asked for some (m, n2) of the ranges, m = -n1
+(`CORNERS`): the cost phi([(1 - n2) x_{h-1} + mu_h - (eta - m) a_h]^+) is convex in actions and backlogs. Where the cap
+could be reached on the way, the constraint is not asked; where it can in the episode itself, hindsight's bound counts.
 
-    J_{h-1} + phi([(1 - n2) x_{h-1} + mu_h - (eta - m) a_h]^+)  <=  (1 + lam) (J+_{h-1} + phi(x+)) + h b,
+Two surprises have mean 0 for a policy that does not foresee n1_h and n2_h, which are then independent of a_h and
+x_{h-1}: for any p_h that depends on the visible series alone,
 
-where x+ is the backlog that the prior would have on the same draw: a number, as the prior's own path is given. The left
-side is convex in actions and backlogs, so the program stays convex with these constraints for some (m, n2) of the
-ranges (`CORNERS`). Where the cap could be reached on the way, the constraint is not asked; where it can in the episode
-itself, hindsight's bound is taken.
+    w (sqrt(eta + n1_h) - E sqrt(eta + n1)) sqrt(a_h)     and     p_h ((n1_h - E n1) a_h + (n2_h - E n2) x_{h-1}).
 
-So far this holds in each episode. *Prices* (information relaxation with penalties: Brown, Smith and Sun, Operations
-Research 58, 2010) make it tighter in expectation. For a policy that does not foresee them, n1_h and n2_h are
-independent of a_h and x_{h-1}. So, for any p_h that depends on the visible series alone,
-
-    w (sqrt(eta + n1_h) - E sqrt(eta + n1)) sqrt(a_h)     and     p_h ((n1_h - E n1) a_h + (n2_h - E n2) x_{h-1})
-
-have mean 0, and for each such policy E[reward] = E[reward - both] <= E[the largest reward - both]. Without them who
-foresees n1 would spend where it will be efficient. The first leaves w E sqrt(eta + n1) sqrt(a_h) of the revenue,
-concave as before, and the second is linear: nothing else of the program changes. The p_h are what a unit of backlog
-less is worth after round h: the multipliers of the dynamics in hindsight's program for mean disturbances, with the
-prior's costs at their mean over `SAMPLES` paths that have nothing to do with the episode's. What both are at that
-program's own actions and backlogs, which nobody's draws have moved, has mean 0 as well; it is added, so that the bound
-of an episode goes up and down with its draws as the rewards do. It is an upper bound in expectation over the draws, so
-a mean over episodes has a standard error.
+Without them who foresees n1 would spend where it will be efficient. The first leaves w E sqrt(eta + n1) sqrt(a_h) of
+the revenue, concave as before, and the second is linear: nothing else of the program changes. The price p_h is what a
+unit of backlog less is worth after round h.
 """
 
 from __future__ import annotations
@@ -42,6 +28,7 @@ from tether.systems.carbon.env import Carbon, CarbonState
 from tether.systems.carbon.limit import CarbonProgram
 from tether.systems.carbon.synthetic import EFFICIENCY_NOISE_STD
 from tether.systems.program import Floats, optimum, require_cvxpy
+from tether.systems.unforeseen import bounds_if
 
 CORNERS = ((1.0, 0.0), (1.0, 1.0), (0.5, 0.0))
 """(m, n2) for which the promise is asked, in shares of their largest values."""
@@ -121,7 +108,8 @@ class UnforeseenProgram(CarbonProgram):
             self.given["root"].value = np.full(self.horizon, self.mean_root)
         self.surprise["worked"].value, self.surprise["dropped"].value = worked, dropped
         for (m, n2), worst in zip(self.corners, self.worst, strict=True):
-            most = self._bounds(drawn, -m, n2)
+            other = {"efficiency_noise": -m, "drop_rate": n2}
+            most = bounds_if(self.env, drawn, other, self.asked.lam, self.asked.b)
             reached = self._reaches_cap(drawn["demand"], keep, most, np.full(self.horizon, 1.0 - n2))
             worst.value = np.where(reached, NEVER, most)
         return optimum(self.exact)[0] + float(expected), np.nan
@@ -154,16 +142,6 @@ class UnforeseenProgram(CarbonProgram):
             for each in play(env, {**visible, **still}, lambda h, _s, _d: actions[h - 1])
         ]
         return prices, actions, np.array(before)
-
-    def _bounds(self, drawn: Mapping[str, Floats], noise: float, drop: float) -> Floats:
-        """[H] what the costs up to round h may be if `noise` and `drop` were drawn in it, and all else before."""
-        env, paid, bounds = self.env, 0.0, np.empty(self.horizon)
-        for each in play(env, drawn, lambda _h, state, now: env.prior(env.observe(state, now))):
-            other = {**each.drawn, "efficiency_noise": noise, "drop_rate": drop}
-            here = paid + float(env.step(each.state, other, each.action).cost)
-            bounds[each.round - 1] = (1.0 + self.asked.lam) * here + each.round * self.asked.b
-            paid += float(each.step.cost)
-        return bounds
 
 
 def normal(largest: float, parts: int = 4000) -> tuple[tuple[float, float], ...]:

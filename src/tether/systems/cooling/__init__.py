@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tether.systems.cooling.env import Cooling, CoolingState
@@ -10,6 +11,7 @@ from tether.systems.cooling.synthetic import synthetic_cooling
 from tether.systems.cooling.watching import constants_monitor, extremes
 from tether.systems.program import Program
 from tether.systems.system import Defaults, Drift, System
+from tether.systems.unforeseen import Unforeseen
 
 __all__ = ["Cooling", "CoolingState", "CoolingStructure", "synthetic_cooling", "system"]
 
@@ -18,6 +20,12 @@ def _program(env: Cooling, horizon: int) -> Program:
     from tether.systems.cooling.limit import CoolingProgram
 
     return CoolingProgram(env, horizon)
+
+
+def _unforeseen(lam: float, b: float, *, priced: bool) -> Callable[[Any, int], Program]:
+    from tether.systems.cooling.unforeseen import UnforeseenProgram
+
+    return Unforeseen(UnforeseenProgram, lam, b, priced)
 
 
 def _observation_bounds(_env: Cooling, _action_high: Any) -> dict[str, tuple[float, float]]:
@@ -37,6 +45,7 @@ system = System(
     env=Cooling,
     draw=synthetic_cooling,
     program=_program,
+    unforeseen=_unforeseen,
     variants={
         "uneven": lambda: Cooling(
             discomfort=(0.5, 3.0), wall=0.3, leak=0.1, band=0.0, gain=1.2, effectiveness_min=0.5

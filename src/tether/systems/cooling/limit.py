@@ -31,31 +31,51 @@ class CoolingProgram:
         }
         self.program = self._build()
 
+    def _further(self, actions: Any, uncooled: Any, costs: Any) -> tuple[Any, list[Any]]:  # noqa: ARG002
+        """(what is taken from the reward, constraints) beside those of hindsight.
+
+        Args:
+            actions: [H, 2]
+            uncooled: [H, 2] the temperatures after each round, from the setpoint, if its units were off.
+            costs: [H]
+        """
+        return 0.0, []
+
+    def cost(self, temperatures: Any) -> Any:
+        """[H] costs of temperatures [H, 2], from the setpoint."""
+        cp, env = require_cvxpy(), self.env
+        return 1.0 + cp.pos(cp.abs(temperatures) - env.band) @ np.array(env.discomfort)
+
     def _build(self) -> Any:
         cp, env, given = require_cvxpy(), self.env, self.given
         a = cp.Variable((self.horizon, 2), nonneg=True)
         x = cp.Variable((self.horizon, 2))  # from the setpoint
         stay = 1.0 - env.wall - env.leak
         passed = np.array([[stay, env.wall], [env.wall, stay]])
-        entering = given["entering"] - cp.multiply(given["effect"], a)
-        discomfort = cp.pos(cp.abs(x) - env.band) @ np.array(env.discomfort)
+        before = np.zeros((1, 2)) if self.horizon == 1 else cp.vstack([np.zeros((1, 2)), x[:-1]])
+        uncooled = before @ passed + given["entering"]
+        costs = self.cost(x)
+        taken, further = self._further(a, uncooled, costs)
         constraints = [
-            x[0] == entering[0],
+            x == uncooled - cp.multiply(given["effect"], a),
             a <= env.action_max,
-            cp.cumsum(1.0 + discomfort) <= given["bounds"],
+            cp.cumsum(costs) <= given["bounds"],
+            *further,
         ]
-        if self.horizon > 1:
-            constraints.append(x[1:] == x[:-1] @ passed + entering[1:])
         spent = cp.sum(cp.multiply(given["price"], a + env.strain * cp.square(a)))
-        return cp.Problem(cp.Maximize(-spent), constraints), a
+        return cp.Problem(cp.Maximize(-spent - taken), constraints), a
 
     def solve(self, drawn: Mapping[str, Floats], bounds: Floats) -> tuple[float, float]:
         """See `tether.systems.program.Program`."""
+        self.give(drawn, bounds)
+        upper, actions = optimum(self.program)
+        return upper, kept(self.env, drawn, actions, bounds)
+
+    def give(self, drawn: Mapping[str, Floats], bounds: Floats) -> None:
+        """Set the numbers of an episode."""
         env, given = self.env, self.given
         outside = drawn["outside"][:, None] - env.setpoint
         given["entering"].value = env.leak * outside + env.heating * drawn["heat_load"]
         given["effect"].value = env.heating * drawn["effectiveness"]
         given["price"].value = drawn["price"][:, None].repeat(2, axis=1)
         given["bounds"].value = bounds
-        upper, actions = optimum(self.program)
-        return upper, kept(env, drawn, actions, bounds)

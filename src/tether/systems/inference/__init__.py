@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tether.systems.inference.env import Inference, InferenceState
@@ -11,6 +12,7 @@ from tether.systems.inference.synthetic import synthetic_inference
 from tether.systems.inference.traps import set_traps
 from tether.systems.program import Program
 from tether.systems.system import Defaults, Drift, Reader, SafeSetGoal, System
+from tether.systems.unforeseen import Unforeseen
 
 __all__ = ["Inference", "InferenceState", "InferenceStructure", "synthetic_inference", "system"]
 
@@ -19,6 +21,12 @@ def _program(env: Inference, horizon: int) -> Program:
     from tether.systems.inference.limit import InferenceProgram
 
     return InferenceProgram(env, horizon)
+
+
+def _unforeseen(lam: float, b: float, *, priced: bool) -> Callable[[Any, int], Program]:
+    from tether.systems.inference.unforeseen import UnforeseenProgram
+
+    return Unforeseen(UnforeseenProgram, lam, b, priced)
 
 
 def _observation_bounds(env: Inference, action_high: Any) -> dict[str, tuple[float, float]]:
@@ -41,6 +49,7 @@ system = System(
         source="authors",
     ),
     program=_program,
+    unforeseen=_unforeseen,
     variants={
         "large slack": lambda: Inference(carbon_slack=4.0, capacity=2.0, discharge_rate_min=0.2),
         "no slack": lambda: Inference(carbon_slack=0.0, charge_rate_min=0.4, initial_charge=6.0),

@@ -29,6 +29,16 @@ class InferenceProgram:
         self.given = {name: cp.Parameter(horizon, name=name, nonneg=True) for name in names}
         self.relaxed, self.fixed = self._build(True), self._build(False)
 
+    def _further(self, actions: Any, before: Any, costs: Any) -> tuple[Any, list[Any]]:  # noqa: ARG002
+        """(what is taken from the reward, constraints) beside those of hindsight, where no case is fixed.
+
+        Args:
+            actions: [H]
+            before: [H] the charge before each round.
+            costs: [H]
+        """
+        return 0.0, []
+
     def _build(self, free: bool) -> Any:
         cp, env, given, horizon = require_cvxpy(), self.env, self.given, self.horizon
         a, x, waste, bought = (cp.Variable(horizon, nonneg=True) for _ in range(4))
@@ -37,6 +47,7 @@ class InferenceProgram:
             before + given["charged"] - cp.multiply(given["discharge_rate"], a) == x + waste - bought,
             a <= env.action_max,
         ]
+        taken: Any = 0.0
         if free:
             short: Any = cp.Variable(horizon)
             costs = cp.hstack([cp.quad_over_lin(bought[h], short[h]) for h in range(horizon)])
@@ -46,6 +57,8 @@ class InferenceProgram:
                 bought <= cp.multiply(given["most_bought"], short),
                 x + waste <= cp.multiply(given["most_kept"], 1.0 - short),
             ]
+            taken, further = self._further(a, before, costs)
+            constraints += further
         else:
             short = given["short"]
             costs = cp.square(bought)
@@ -58,10 +71,21 @@ class InferenceProgram:
             - env.switching_weight * cp.sum_squares(cp.diff(a))
             - env.carbon_weight * cp.sum(costs)
         )
-        return cp.Problem(cp.Maximize(reward), constraints), a
+        return cp.Problem(cp.Maximize(reward - taken), constraints), a
 
     def solve(self, drawn: Mapping[str, Floats], bounds: Floats) -> tuple[float, float]:
         """See `tether.systems.program.Program`."""
+        self.give(drawn, bounds)
+        upper, actions = optimum(self.relaxed)
+        costs, _ = replay(self.env, drawn, actions)
+        attained = kept(self.env, drawn, actions, bounds)
+        if np.isnan(attained):
+            self.given["short"].value = np.where(costs > 1e-9, 1.0, 0.0)
+            attained = kept(self.env, drawn, optimum(self.fixed)[1], bounds)
+        return upper, attained
+
+    def give(self, drawn: Mapping[str, Floats], bounds: Floats) -> None:
+        """Set the numbers of an episode."""
         charged = drawn["charge_rate"] * drawn["renewables"]
         most = np.maximum(drawn["discharge_rate"] * self.env.action_max - charged, 0.0)
         self.given["demand"].value = drawn["demand"]
@@ -72,10 +96,3 @@ class InferenceProgram:
             most, np.sqrt(bounds)
         )  # no single cost exceeds the bound
         self.given["most_kept"].value = self.env.capacity + charged
-        upper, actions = optimum(self.relaxed)
-        costs, _ = replay(self.env, drawn, actions)
-        attained = kept(self.env, drawn, actions, bounds)
-        if np.isnan(attained):
-            self.given["short"].value = np.where(costs > 1e-9, 1.0, 0.0)
-            attained = kept(self.env, drawn, optimum(self.fixed)[1], bounds)
-        return upper, attained
