@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import cvxpy
 import numpy as np
 import pytest
 
 import tether
 from tether.certificates.structure import Round
 from tether.core.ops import NUMPY
-from tether_plants.anm import greedy
+from tether_plants.anm import greedy, projection
 from tether_plants.anm.adapter import LEVELS, ROUNDS, Grid, prior, table
 from tether_plants.anm.flow import OFF, held, network, played
 from tether_plants.anm.model import QuickGrid
@@ -29,6 +30,21 @@ def test_our_power_flow_is_that_of_the_original_environment():
         assert penalty == pytest.approx(info["cost"], abs=OFF)
         assert 100.0 * lost == pytest.approx(-reward, abs=0.01)
         assert charge == pytest.approx(observation[1], abs=1e-3)
+
+
+def test_the_stand_in_for_cvxpy_gives_the_solver_the_same_numbers(monkeypatch):
+    from gym_anm.simulator.components import devices
+
+    def played(cp):
+        env, rng, told = Grid(), np.random.default_rng(3), []  # a `Grid` brings the stand-in
+        monkeypatch.setattr(devices, "cp", cp)
+        env.reset(options={"episode": 4})
+        for _ in range(10):
+            seen, reward, _, _, info = env.step(rng.uniform([0.0, 0.0, -50.0], [30.0, 50.0, 50.0]))
+            told.append([*seen, reward, info["cost"]])
+        return np.array(told)
+
+    np.testing.assert_array_equal(played(projection.STAND_IN), played(cvxpy))
 
 
 def test_the_fixed_point_is_one_wherever_a_round_can_be():

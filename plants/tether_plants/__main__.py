@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from tether.core.program_cache import keep_programs
 from tether_plants.plant import PLANTS, find
 
 
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--docs", type=Path, help="a document to write tables and figures to, such as docs/plants.md"
     )
     given = parser.parse_args(arguments)
+    keep_programs()
     try:
         return _run(given) if given.command == "run" else _page(given)
     except ValueError as error:

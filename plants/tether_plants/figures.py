@@ -17,7 +17,7 @@ def write_figure(results: dict[str, Any], folder: Path) -> Path:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 3.8), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.8), layout="constrained")
     rows = [row for row in summary(results) if row["learner"] != "prior"]
     names = [f"{row['learner']}, {TITLES.get(row['certificate'], row['certificate'])}" for row in rows]
     colours = ["#b3452c" if row["violation_rate"] > 0.0 else "#2c6e8f" for row in rows]
@@ -26,7 +26,7 @@ def write_figure(results: dict[str, Any], folder: Path) -> Path:
         said = f" {row['violation_rate']:.0%} violated" if row["violation_rate"] else " none violated"
         left.annotate(said, (max(row["gain"] + row["gain_spread"], 0.0), place), va="center", fontsize=7)
     left.invert_yaxis()
-    left.margins(x=0.25)
+    left.margins(x=0.35)
     left.set_xlabel(f"gain over the prior an episode ({results['reward']})", fontsize=8)
     left.tick_params(labelsize=7)
     _episode(right, results)
@@ -43,15 +43,16 @@ def _episode(axes: Any, results: dict[str, Any]) -> None:
     prior = np.cumsum(traces["prior"])
     rounds = np.arange(1, len(prior) + 1)
     bound = (1.0 + contract["lam"]) * prior + contract["b"] * rounds
-    axes.plot(rounds, bound, color="black", lw=1.2, ls="--", label="bound")
+    axes.plot(rounds, bound, color="black", lw=1.2, ls="--", label="bound", zorder=5)
     axes.plot(rounds, prior, color="grey", lw=1.2, label="prior")
-    for name, trace in traces.items():
-        if name != "prior":
-            own = np.cumsum(trace)
-            broken = bool(np.any(own > bound * (1.0 + 1e-9)))
-            axes.plot(rounds, own, lw=0.9, ls=":" if broken else "-", label=name)
+    own = {name: np.cumsum(trace) for name, trace in traces.items() if name != "prior"}
+    learners = list(dict.fromkeys(name.split()[0] for name in own))
+    for name, costs in own.items():
+        learner, guard = name.split()
+        style = {"unguarded": ":", "lipschitz": "-.", "compiled": (0, (4, 1)), "shadowed": "-"}[guard]
+        axes.plot(rounds, costs, lw=1.1, ls=style, color=f"C{learners.index(learner)}", label=name)
     axes.set_ylim(0.0, 1.6 * float(bound[-1]))
     axes.set_xlabel("round", fontsize=8)
     axes.set_ylabel("cost so far", fontsize=8)
     axes.tick_params(labelsize=7)
-    axes.legend(fontsize=6)
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -32,19 +32,23 @@ def write_page(folder: str | Path) -> Path:
 def render(studies: list[tuple[dict[str, Any], Path]]) -> str:
     """The page as text; style and figures are in it."""
     style = (resources.files("tether.paper") / "page" / "page.css").read_text(encoding="utf-8")
-    links = "".join(f'<a href="#{study["plant"]}">{escape(study["title"])}</a> ' for study, _ in studies)
+    links = "".join(
+        f'<li><a href="#{study["plant"]}">{escape(study["title"])}</a></li>' for study, _ in studies
+    )
     parts = "".join(_plant(study, folder) for study, folder in studies)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <title>tether: plants that we did not write</title><style>{style}
-img {{ max-width: 100%; background: white; border-radius: 14px; }} td, th {{ padding: .2rem .7rem; text-align: right; }}
+.figure {{ overflow-x: auto; }} .figure img {{ width: 100%; min-width: 680px; background: white; border-radius: 14px; }}
+.table {{ max-height: none; margin-bottom: .8rem; }}
+td, th {{ padding: .2rem .7rem; text-align: right; white-space: nowrap; }}
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) {{ text-align: left; }}</style></head>
 <body><header><p class="brand">tether</p><h1>Plants that we did not write</h1>
 <p class="lead">Environments that other people published, with the controller that an expert would deploy as the
 prior. Every episode is audited by replaying the prior on the same draws in the original environment.</p>
-<p>{links}</p></header><main>{parts}</main></body></html>
+<ul>{links}</ul></header><main>{parts}</main></body></html>
 """
 
 
@@ -54,9 +58,8 @@ def _plant(study: dict[str, Any], folder: Path) -> str:
     image = ""
     if figure.exists():
         data = base64.b64encode(figure.read_bytes()).decode("ascii")
-        image = (
-            f'<img alt="{escape(study["title"])}: gains and one episode" src="data:image/png;base64,{data}">'
-        )
+        alt = f"{escape(study['title'])}: gains and one episode"
+        image = f'<div class="figure"><img alt="{alt}" src="data:image/png;base64,{data}"></div>'
     checks = "".join(
         f"<li>{'holds' if each['holds'] else '<b class=bad>fails</b>'}: {escape(each['what'])}, at most "
         f"{each['worst']:.3g} where {each['allowed']:.3g} is allowed, {each['rounds']} rounds</li>"
@@ -75,7 +78,8 @@ def _table(section: dict[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in section["rows"]
     )
     title, text = escape(section["title"]), escape(section["text"])
-    return f'<h3>{title}</h3><table><tr>{head}</tr>{rows}</table><p class="note">{text}</p>'
+    table = f'<div class="table"><table><tr>{head}</tr>{rows}</table></div>'
+    return f'<h3>{title}</h3>{table}<p class="note">{text}</p>'
 
 
 def write_docs(folder: str | Path, document: str | Path) -> None:

@@ -94,8 +94,6 @@ class Plant:
     """Further numbers of a run (`tether_plants.study.Played`), by name, beside those of the prior's run."""
     most: int | None = None
     """Episodes a seed at most, where the original environment takes long."""
-    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Certificates behind which only these learners are tried, because training takes long."""
 
 
 def find(name: str) -> Plant:

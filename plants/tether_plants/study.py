@@ -86,6 +86,7 @@ def _side_by_side(plant: Plant, episodes: Any, policy: Any, certificate: Certifi
     for _ in range(plant.contract.horizon):
         steps.append(rows.step(policy.rows(observations, rows.features())))
         observations = rows.observations
+    rows.release()
     rewards, costs, actions, moved, breached = (
         np.stack([step[name] for step in steps], axis=1)
         for name in ("rewards", "costs", "actions", "moved", "breached")
@@ -145,7 +146,6 @@ def study(
         for seed in range(seeds)
         for learner in (plant.learners if learners is None else learners)
         for name in (None, *names)
-        if learner in plant.only.get(name or "", [learner])
     ]
     open_rows = [who for who in wanted if rows.get(who, _NOTHING)["episodes"] < episodes]
     report(f"{plant.name}: {len(wanted) - len(open_rows)} of {len(wanted)} rows are there")
@@ -161,14 +161,17 @@ def study(
         test = plant.episodes(seed, episodes)[1]
         if place == 0 or seed != open_rows[place - 1][0]:
             prior = play(plant, test, None)
-            told = row_of(plant, prior, prior, seed, learner="prior", certificate=None, training={})
+            who = {"learner": "prior", "certificate": None, "training": {}, "seconds": prior.seconds}
+            told = row_of(plant, prior, prior, seed, **who)
             if rows.get((seed, "prior", None), _NOTHING)["episodes"] < episodes:
                 rows[seed, "prior", None] = told
         assert prior is not None
+        started = time.process_time()
         policy = plant.learners[learner](plant, seed, name)
         certificate = None if name is None else plant.certificates[name](plant.contract)
         played = play(plant, test, policy, certificate)
-        who = {"learner": learner, "certificate": name, "training": dict(policy.training)}
+        taken = time.process_time() - started
+        who = {"learner": learner, "certificate": name, "training": dict(policy.training), "seconds": taken}
         row = row_of(plant, played, prior, seed, **who)
         rows[seed, learner, name] = row
         if seed == 0:
@@ -185,7 +188,8 @@ def line(row: dict[str, Any]) -> str:
     return (
         f"seed {row['seed']}  {row['learner']:>8}  {row['certificate'] or 'unguarded':>10}  "
         f"{row['return']:10.3f} (prior {row['prior_return']:.3f})  violations {row['violation_rate']:.1%}  "
-        f"worst margin {row['worst_margin']:.3g}  {row['milliseconds']:.2f} ms a round"
+        f"worst margin {row['worst_margin']:.3g}  {row['milliseconds']:.2f} ms a round, "
+        f"{row['seconds']:.1f} s in all"
     )
 
 

@@ -98,6 +98,7 @@ def section(results: dict[str, Any]) -> dict[str, Any]:
         "± standard deviation over seeds. Kept: share of what the same learner gains without a guard in the same "
         "episodes. Violated: share of the episodes, audited against the prior in the original environment."
         + _fewer(results)
+        + _taken(results)
         + reasons,
         "columns": columns,
         "rows": rows,
@@ -114,3 +115,9 @@ def _fewer(results: dict[str, Any]) -> str:
         f" At most {results['most']} episodes a seed are played: with the prior one takes {seconds:.1f} seconds of a "
         "processor, with a guard more."
     )
+
+
+def _taken(results: dict[str, Any]) -> str:
+    """How long it took."""
+    minutes = sum(row["seconds"] for row in results["rows"]) / 60.0
+    return f" To train and to play all that took {minutes:.0f} minutes of a processor."

@@ -86,9 +86,10 @@ class Training(VecEnv):
         return seen, step["rewards"].astype(np.float32), np.full(self.num_envs, over), infos
 
     def told(self) -> dict[str, Any]:
-        """How many of the training episodes broke the promise, the prior replayed on each."""
+        """How many of the training episodes broke the promise, the prior replayed on each; ends it."""
         episodes = self.played[: len(self.costs)]
         again = {episode: self._prior_costs(episode) for episode in dict.fromkeys(episodes)}
+        self._rows.release()
         costs = np.array([again[episode] for episode in episodes])
         verdict = tether.audit(np.array(self.costs), costs, self._plant.contract)
         return {"episodes": len(episodes), "violation_rate": verdict.violation_rate}

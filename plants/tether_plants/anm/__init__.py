@@ -31,8 +31,8 @@ def jumps() -> str:
     by_level = np.abs(np.diff(table(), axis=1)).max(axis=(0, 2))
     most = int(np.argmax(by_level))
     return (
-        f"the MPC, which is shown the charge in steps, jumps by {by_level[most]:.0f} MW at {LEVELS[most + 1]:g} MWh: "
-        "no slope bounds what a small gap does under the prior"
+        f"the prior is a table of what the MPC plays by steps of the charge, and jumps by {by_level[most]:.0f} MW at "
+        f"{LEVELS[most + 1]:g} MWh: no slope bounds what a small gap does under it"
     )
 
 

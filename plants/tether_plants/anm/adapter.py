@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from tether.systems.base import namespace
+from tether_plants.anm import projection
 
 ROUNDS, HOURS, BASE, EFFICIENCY = 96, 0.25, 100.0, 0.9
 """Of a day; hours of a round; MVA of a per-unit; of the battery, each way."""
@@ -23,6 +24,7 @@ class Grid(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self) -> None:
         from gym_anm.envs import ANM6Easy
 
+        projection.use()
         super().__init__(ANM6Easy())
         self.action_space = gymnasium.spaces.Box(
             np.array([0.0, 0.0, -50.0]), np.array([30.0, 50.0, 50.0]), dtype=float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -20,8 +21,13 @@ def _original() -> tuple[Any, Any]:
     """The class, and days drawn from its mixtures, which ship with it; only `reset` uses them, with a seed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of old imports, and mixtures that an older scikit-learn pickled
+        from acnportal.acnsim.models.evse import FiniteRatesEVSE
         from sustaingym.envs.evcharging import EVChargingEnv, GMMsTraceGenerator
 
+        # Whether a charger takes a signal is asked 54 times a round, and is half of the time: each answer is kept.
+        asked = FiniteRatesEVSE._valid_rate
+        known = cache(lambda rates, pilot: asked(SimpleNamespace(allowable_rates=rates), pilot))
+        FiniteRatesEVSE._valid_rate = lambda self, pilot: known(tuple(self.allowable_rates), float(pilot))
         return EVChargingEnv, GMMsTraceGenerator("caltech", "Summer 2019", seed=0)
 
 

@@ -12,6 +12,9 @@ by itself, with the guard as a service.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import tether
 from tether_plants.learners import sb3
 from tether_plants.microgrid.adapter import Hourly, store
@@ -21,6 +24,13 @@ from tether_plants.microgrid.model import KNOWN, Env, day
 from tether_plants.microgrid.model import system as system
 from tether_plants.microgrid.structure import HOURS, Reserve
 from tether_plants.plant import Plant
+
+
+@cache
+def compiled(contract: tether.Contract) -> Any:
+    """From the model alone."""
+    return tether.compile(Env().model(), contract)
+
 
 PLANT = Plant(
     name="microgrid",
@@ -34,7 +44,7 @@ PLANT = Plant(
     prior=store,
     certificates={
         "lipschitz": lambda contract: tether.LipschitzCertificate(contract, KNOWN),
-        "compiled": lambda contract: tether.compile(Env().model(), contract),
+        "compiled": compiled,
         "shadowed": lambda contract: tether.Structured(contract, Reserve()),
     },
     episodes=lambda seed, count: (
