@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 import pytest
 
 import tether
 from tether.certificates.structure import Round
-from tether.core.ops import NUMPY
+from tether.core.compiler import compiler_options
+from tether.core.ops import NUMPY, jax_ops
 from tether_plants.evcharging.adapter import Garage
+from tether_plants.evcharging.model import Stays
 from tether_plants.evcharging.structure import AMPERE, CHARGERS, FULL, HOURS, Shadowed, flow, pilots
 from tether_plants.plant import Learned, find
 from tether_plants.study import play
@@ -75,6 +78,25 @@ def test_the_bounds_hold_whoever_leaves_early_and_are_reached():
             assert total <= totals[min(n, len(totals) - 1)] + 1e-9
         tightest = min(tightest, totals[-1] - total)
     assert tightest < 1e-9
+
+
+def test_the_compiled_bounds_of_a_stay_are_true_and_those_of_the_flow():
+    random, fine = np.random.default_rng(0), (False,) * CHARGERS
+    exact, compiled = Shadowed(fine), Stays(fine)
+
+    def both(own, prior, left, power):
+        now = Round((prior,), (own, left, 0.0 * own), None, 0.2, 0.0, 0.0, 32.0)
+        return [each.excesses(now, power, jax_ops()) for each in (exact, compiled)]
+
+    with jax.enable_x64(True):
+        run = jax.jit(both, compiler_options=compiler_options(True))
+        for _ in range(20):
+            prior = random.uniform(0.0, 40.0, CHARGERS) * random.integers(0, 2, CHARGERS)
+            own = prior + random.uniform(0.0, 3.0, CHARGERS)
+            left = random.integers(-3, 120, CHARGERS).astype(float)
+            known, bound = run(own, prior, left, AMPERE * 8.0 * random.integers(0, 5, CHARGERS))
+            assert np.all(bound >= known)
+            np.testing.assert_allclose(bound, known, atol=1e-9)
 
 
 def test_nobody_is_charged_and_the_promise_is_kept(prior):

@@ -92,14 +92,20 @@ class Shadowed(Structure):
         own, prior = flow(missing, power, HOURS, ops), flow(now.gaps[0], FULL, HOURS, ops)
         due = left == 1.0
         cost, paid = (ops.sum(ops.where(due, each, 0.0)) for each in (own, prior))
-        rest = HOURS * ops.maximum(left - 1.0, 0.0)
-        lacks = flow(own, FULL, rest, ops) - (1.0 + now.lam) * flow(prior, FULL, rest, ops)
+        lacks = self.excesses(now, power, ops)
         waiting = ops.where(left > 1.0, ops.maximum(lacks, 0.0), 0.0)
-        totals = [cost - (1.0 + now.lam) * paid]
+        totals = [ops.sum(ops.where(due, lacks, 0.0))]
         for n in range(2, self.later + 2):
             totals.append(totals[0] + ops.sum(ops.where(left <= n, waiting, 0.0)))
         totals[-1] = totals[0] + ops.sum(waiting)
         return Bounds(tuple(totals), cost, (paid, prior))
+
+    def excesses(self, now: Round, power: Any, ops: Any) -> Any:
+        """[54] kWh that each car misses at its time beyond (1 + lam) times the prior's, at 32 A after this round."""
+        missing, left, _ = now.seen
+        hours = HOURS * ops.maximum(left - 1.0, 0.0)
+        own, prior = flow(missing, power, HOURS, ops), flow(now.gaps[0], FULL, HOURS, ops)
+        return flow(own, FULL, hours, ops) - (1.0 + now.lam) * flow(prior, FULL, hours, ops)
 
     def close(self, step: Any, cost: Any, epsilon: Any, ops: Any) -> Any:  # noqa: ARG002
         """What the prior paid is known, and where its cars are."""
