@@ -109,6 +109,17 @@ def test_nobody_is_charged_and_the_promise_is_kept(prior):
     assert guarded.costs.sum() > prior.costs.sum()  # and what is allowed is used
 
 
+def test_compiled_bounds_of_stays_keep_the_promise_and_five_percent_more_do_not(prior):
+    nobody = replace(NEVER, rows=lambda observations, _features: np.zeros((len(observations), CHARGERS)))
+    rates = []
+    for more in (1.0, 1.05):
+        known = replace(PLANT.contract, b=more * PLANT.contract.b, lam=more * PLANT.contract.lam)
+        played = play(PLANT, DAY, nobody, PLANT.certificates["compiled"](known))
+        assert played.uncertified_from.tolist() == [289]
+        rates.append(tether.audit(played.costs, prior.costs, PLANT.contract).violation_rate)
+    assert rates == [0.0, 1.0]
+
+
 @dataclass(frozen=True)
 class Forgetful(Shadowed):
     """Forgets what comes due later."""
