@@ -24,7 +24,8 @@ def search(score, generations=150, size=5, first=None, seed=0):
 def test_it_climbs_a_ridge_that_lies_across_the_axes():
     found = search(hill)
     assert np.allclose(found.point, PEAK, atol=1e-3)
-    assert found.value == hill(found.point[None])[0]
+    alone = hill(found.point[None])[0]  # in a batch, matrix products may end in another digit
+    assert found.value == pytest.approx(alone, rel=1e-12)
 
 
 def test_only_the_order_of_the_values_counts():
