@@ -151,7 +151,8 @@ class LaterRounds:
         """
         dtype = boxes.own.low.dtype
         surveyed = self._widened(dtype)
-        # Inside of what was surveyed by more than a search takes for the same, see `unsure`.
+        # Inside of what was surveyed by more than a search takes for the same, see `unsure`; where the range is
+        # `invariant`, the prior's states stay farther inside.
         slack = 0.25 * EDGE * (surveyed.high - surveyed.low)
         everywhere = Interval(surveyed.low + slack, surveyed.high - slack)
         near = Interval(boxes.own.low - slack, boxes.own.high + slack)

@@ -33,10 +33,10 @@ TAIL, MOST_ROUNDS = 8.0, 8
 """See `rounds_of`."""
 
 
-def widened(model: Model) -> tuple[Floats, Floats]:
-    """The range of states, a little wider, [n] each."""
+def widened(model: Model, share: float = EDGE) -> tuple[Floats, Floats]:
+    """The range of states, by a share of its width wider, [n] each."""
     low, high = model.box("state")
-    slack = EDGE * (high - low)
+    slack = share * (high - low)
     return low - slack, high + slack
 
 
@@ -67,7 +67,7 @@ class Survey(NamedTuple):
     seen_cost: float
     """The smallest cost of the prior at the middle of any piece."""
     invariant: bool
-    """Whether the range of states is mapped into itself."""
+    """Whether the range of states, a little wider, is mapped into itself, and half as much wider at most."""
     effects: Floats
     """[n + nz + p] largest slope of cost or next state in each entry of state, context and draw."""
 
@@ -149,7 +149,8 @@ class Surveyor:
         draws = self._model.box("draws")
         effects = np.nan_to_num(sizes[n + nz :, 0], posinf=1.0) * (draws[1] - draws[0])
         effects = np.maximum(effects, 1e-6 * np.max(effects, initial=1e-300))
-        kept = np.all(found.low[:, 1:] >= self.state[0]) and np.all(found.high[:, 1:] <= self.state[1])
+        low, high = widened(self._model, 0.5 * EDGE)  # well inside of what was surveyed, see `_steady`
+        kept = np.all(found.low[:, 1:] >= low) and np.all(found.high[:, 1:] <= high)
         return Survey(
             slopes=sizes[:n, 1:],
             cost_slopes=sizes[:n, 0],
