@@ -10,6 +10,7 @@ import pytest
 import tether
 from tether.assure.limit import hindsight_limit
 from tether.data.episodes import Episodes
+from tether.systems import registry
 from tether.systems.carbon.unforeseen import Unforeseen, normal
 from tether.systems.program import replay
 
@@ -132,3 +133,17 @@ def test_prices_count_where_the_cap_is_in_reach_too(monkeypatch):
             taken += (prices * drawn["efficiency_noise"]) @ (actions - usual)
             assert np.sum(rewards) - taken <= bound + 1e-4
     assert reached == [True, False]
+
+
+@pytest.mark.parametrize("name", ["carbon", "inference", "cooling"])
+def test_an_episode_of_one_round_has_bounds_too(name):
+    system = registry.find(name)
+    env, episodes = system.env(), system.draw(0, 2, 1)
+    contract = env.contract(1.0, 1.0, horizon=1)
+    prior = tether.rollout(env, env.prior, episodes)
+    limit, bound = (
+        hindsight_limit(env, episodes, contract, prior.costs, processes=1, program=program).upper
+        for program in (system.program, system.unforeseen(1.0, 1.0, priced=False))
+    )
+    assert np.all(prior.returns <= bound + 1e-4)
+    assert np.all(bound <= limit + 1e-4)

@@ -60,10 +60,11 @@ class CarbonProgram:
             costs = 1.0 + x + cp.square(x)
             taken, further = self._further(a, x, costs)
             constraints = [x >= y, cp.cumsum(costs) <= given["bounds"], *further]
+        switched = cp.sum_squares(cp.diff(a)) if self.horizon > 1 else 0.0
         reward = (
             env.revenue_weight * cp.sum(cp.multiply(given["root"], cp.sqrt(a)))
             - cp.sum_squares(cp.pos(a - given["renewables"]))
-            - env.switching_weight * cp.sum_squares(cp.diff(a))
+            - env.switching_weight * switched
         )
         return cp.Problem(cp.Maximize(reward - taken), constraints), a
 
