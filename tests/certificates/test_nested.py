@@ -197,4 +197,18 @@ def test_a_range_that_the_prior_leaves_by_a_hair_is_not_kept():
         boxes = Boxes(own, subtract(own, prior), prior)
         found = structure._steady(structure._turn(1), boxes, 0.0, 0.0)
     truth = 1e6 * (2.0 - 0.0) - 1e6 * (2.0 - rest)  # once the own state has come to rest at 0
-    assert not structure._survey.invariant or found >= truth
+    assert not structure._survey.held or found >= truth
+
+
+def test_an_entry_that_stays_what_it_is_keeps_its_range():
+    still = tether.Model(
+        step=lambda x, z, a, w: jnp.stack([jnp.clip(x[0] - a + w, 0.0, 1.0), x[1]]),
+        cost=lambda x, z, a, w: 1.0 + x[0] * x[1],
+        prior=lambda x, z: 0.5 * x[0],
+        state=([0.0, 1.0], [1.0, 2.0]),
+        action=(0.0, 1.0),
+        draws=(0.0, 0.1),
+    )
+    survey = CompiledStructure(still, 24, Precision())._survey
+    assert survey.invariant
+    assert survey.held
