@@ -10,7 +10,9 @@ import pytest
 import tether
 from tether.assure.limit import hindsight_limit
 from tether.data.episodes import Episodes
+from tether.systems import registry
 from tether.systems.carbon.unforeseen import Unforeseen, normal
+from tether.systems.program import replay
 
 NOISE = 0.2
 ENV = tether.envs.Carbon(efficiency_noise_max=NOISE, drop_rate_max=1e-9)
@@ -105,3 +107,43 @@ def test_the_noise_is_that_of_the_system_cut_at_its_ends():
     drawn = tether.data.synthetic_carbon(seed=0, n=4000)["efficiency_noise"]
     assert shares @ values == pytest.approx(0.0, abs=1e-12)
     assert shares @ values**2 == pytest.approx(np.mean(drawn**2), rel=0.02)
+
+
+def test_prices_count_where_the_cap_is_in_reach_too(monkeypatch):
+    """What they take has mean 0 over all draws only: in each, nobody earns more than the bound and what they take."""
+    env = tether.envs.Carbon(backlog_max=2.0, demand_max=2.0)
+    made = Unforeseen(4.0, 0.0, True, ((-NOISE, 0.5), (NOISE, 0.5)))(env, 2)
+    # Any prices, and any actions that they are compared with, as long as they do not depend on the draws.
+    prices, usual = np.array([50.0, 0.0]), np.array([0.1, 0.1])
+    monkeypatch.setattr(made, "_nominal", lambda _drawn: (prices, usual, np.zeros(2)))
+    reached = []
+    for noise in (-NOISE, NOISE):
+        series = zip(env.series, ((2.0, 0.0), (1.0, 1.0), (noise, 0.0), (0.05, 0.05)), strict=True)
+        drawn = {name: np.array(each) for name, each in series}
+        paid = replay(env, drawn, np.array([2.0 / env.efficiency, 1.0]))[0]  # what the prior pays, or less
+        bounds = 5.0 * np.cumsum(paid)
+        reached.append(made._cap_is_reachable(drawn["demand"], np.full(2, 0.95), bounds))
+        bound, _ = made.solve(drawn, bounds)
+        for first in np.linspace(0.5, 4.0, 15):
+            actions = np.array([first, 2.0])
+            costs, rewards = replay(env, drawn, actions)
+            assert np.all(np.cumsum(costs) <= bounds)  # the promise is kept in either draw
+            roots = np.sqrt(env.efficiency + drawn["efficiency_noise"]) - made.mean_root
+            taken = env.revenue_weight * roots @ (np.sqrt(actions) - np.sqrt(usual))
+            taken += (prices * drawn["efficiency_noise"]) @ (actions - usual)
+            assert np.sum(rewards) - taken <= bound + 1e-4
+    assert reached == [True, False]
+
+
+@pytest.mark.parametrize("name", ["carbon", "inference", "cooling"])
+def test_an_episode_of_one_round_has_bounds_too(name):
+    system = registry.find(name)
+    env, episodes = system.env(), system.draw(0, 2, 1)
+    contract = env.contract(1.0, 1.0, horizon=1)
+    prior = tether.rollout(env, env.prior, episodes)
+    limit, bound = (
+        hindsight_limit(env, episodes, contract, prior.costs, processes=1, program=program).upper
+        for program in (system.program, system.unforeseen(1.0, 1.0, priced=False))
+    )
+    assert np.all(prior.returns <= bound + 1e-4)
+    assert np.all(bound <= limit + 1e-4)

@@ -11,6 +11,7 @@ import tether
 from structures import hostile_draws
 from tether.assure.attack import Hostile, plants
 from tether.certificates import Structured, compiled
+from tether.certificates.compiled_structure import CompiledStructure, Precision
 from tether.certificates.model import Model
 from tether.systems import registry
 
@@ -100,3 +101,24 @@ def test_the_model_of_a_system_is_traced_in_both_precisions():
         wide = jax.jit(model.prior)(np.ones(n), np.ones(nz))
     narrow = jax.jit(model.prior)(np.ones(n, np.float32), np.ones(nz, np.float32))  # and no warning
     assert (wide.dtype, narrow.dtype) == (np.float64, np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_forecast_beyond_the_range_of_the_context_says_nothing_beyond_it(dtype):
+    """What the prior does was looked at where the context is in its range, and nowhere else."""
+    given = {
+        "step": lambda x, z, a, w: jnp.clip(0.9 * x + z - a, 0.0, 10.0),
+        "cost": lambda x, z, a, w: 1.0 + abs(x - 5.0),
+        "prior": lambda x, z: jnp.clip(0.9 * x + z - 5.0, 0.0, 4.0),
+        "state": (0.0, 10.0),
+        "action": (0.0, 4.0),
+        "context": (0.0, 2.0),
+    }
+    structure = CompiledStructure(
+        Model(**given, band=(np.array([-1.0, 0.5, 1.0]), np.array([1.0, 1.5, 9.0]))), 3, Precision()
+    )
+    with jax.enable_x64(dtype == np.float64):
+        found = [structure.flat.contexts(jnp.asarray(place), dtype) for place in range(3)]
+    assert [(each.low.item(), each.high.item()) for each in found] == [(0.0, 1.0), (0.5, 1.5), (1.0, 2.0)]
+    with pytest.raises(ValueError, match="nothing of band is in the range of the context"):
+        Model(**given, band=(np.array([0.0, 3.0]), np.array([1.0, 4.0])))

@@ -128,6 +128,46 @@ def test_the_online_guard_uses_the_reward_it_is_told_and_is_saved_with_it():
     assert not np.allclose(costs, blind.costs[0], rtol=2e-2)
 
 
+def test_how_exact_rewards_are_is_told_by_their_type():
+    """All else is exact: what a rounded reward tells of the draw is off by as much as the reward is."""
+    env = tether.envs.Carbon()
+    episodes = tether.data.synthetic_carbon(seed=5, n=10)
+    certificate = Structured(env.contract(2.0, 2.0), env.identifying)
+    guard = tether.Guard(certificate, env.prior, low=0.0, resolution=0.0)
+    for i in range(len(episodes)):
+        own = prior = env.initial()
+        for h in range(episodes.horizon):
+            drawn = {name: float(episodes[name][i, h]) for name in env.series}
+            decision = guard.act(env.observe(own, drawn), 0.6 * drawn["demand"])
+            own, reward, cost = env.step(own, drawn, decision.action)
+            prior, _, _ = env.step(prior, drawn, env.prior(env.observe(prior, drawn)))
+            guard.observe(float(cost), reward=np.float32(reward))
+            (above, below), apart = guard._state.gaps, own.backlog - prior.backlog
+            assert -below - 1e-12 <= apart <= above + 1e-12
+        guard.reset()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
+def test_a_plant_that_ran_before_may_count_switching_in_the_first_round(noise):
+    """Nothing was spent in the hour before: that does not tell that there was none."""
+    env = tether.envs.Carbon()
+    guard = tether.Guard(Structured(env.contract(2.0, 2.0), env.identifying), env.prior, low=0.0)
+    own = prior = env.initial()._replace(rounds=5.0)
+    excess = 0.0
+    for h in range(6):
+        drawn = {"demand": 4.0, "renewables": 8.0, "efficiency_noise": 0.0, "drop_rate": 0.0}
+        if h == 0:
+            drawn["efficiency_noise"] = -noise
+        seen = env.observe(own, drawn)
+        decision = guard.act(seen, 1.35 * env.prior(seen) if h == 0 else 0.0)
+        own, reward, cost = env.step(own, drawn, decision.action)
+        prior, _, paid = env.step(prior, drawn, env.prior(env.observe(prior, drawn)))
+        guard.observe(float(cost), reward=float(reward))
+        excess += cost - 3.0 * paid
+        assert excess <= guard._state.account + 1e-9
+        assert excess <= 2.0 * (h + 1)
+
+
 def test_shadowing_may_be_asked_of_a_structure_that_identifies():
     env, contract = tether.envs.Carbon(), tether.envs.Carbon().contract(2.0, 2.0)
     episodes = tether.data.synthetic_carbon(seed=1, n=20)

@@ -84,7 +84,7 @@ def test_boxes_lie_in_each_other_and_the_last_is_the_whole_range():
     assert 7.2 < nested.high[0, 0] < 7.3
 
 
-@pytest.mark.parametrize("ends", [(0.5, 7.0), (7.0, 13.0), (np.nan, 7.0)])
+@pytest.mark.parametrize("ends", [(0.5, 7.0), (7.0, 13.0), (np.nan, 7.0), (7.0, np.nan)])
 def test_nothing_is_known_of_a_box_that_leaves_the_range(ends):
     nested = structure_of("reservoir")._nested
     with jax.enable_x64(True):
@@ -121,6 +121,20 @@ def test_a_prior_that_settles_nowhere_has_no_boxes():
     )
     structure = CompiledStructure(drift, 24, Precision())
     assert structure._nested is None
+
+
+def test_an_entry_of_the_state_that_never_changes_is_no_obstacle():
+    still = tether.Model(
+        step=lambda x, z, a, w: jnp.stack([jnp.clip(1.02 * x[0] - a + w, 0.0, 10.0), x[1]]),
+        cost=lambda x, z, a, w: 1.0 + x[0],
+        prior=lambda x, z: jnp.clip(0.9 * x[0] - 4.0, 0.0, 4.0),
+        state=([0.0, 2.0], [10.0, 2.0]),
+        action=(0.0, 4.0),
+        draws=(0.0, 0.5),
+    )
+    nested = CompiledStructure(still, 24, Precision())._nested  # 0 / 0 is a warning, which is an error here
+    assert nested is not None
+    assert nested.high[0, 0] < 6.0
 
 
 def test_slopes_that_may_jump_are_left_out():
@@ -164,3 +178,37 @@ def test_a_backup_that_keeps_the_range_of_states_has_bounds_for_ever_in_a_search
         boxes = Boxes(everything, subtract(everything, everything), everything)
         found = jax.jit(lambda boxes: structure._steady(structure._turn(1), boxes, 1.0, 0.0))(boxes)
     assert found.item() == pytest.approx(0.0, abs=1e-9)  # who runs nothing never has to buy
+
+
+def test_a_range_that_the_prior_leaves_by_a_hair_is_not_kept():
+    """The prior settles at 1 + 0.9e-6: what it pays there is less than anywhere in the range that was looked at."""
+    creeping = tether.Model(
+        step=lambda x, z, a, w: 0.5 * x + a,
+        cost=lambda x, z, a, w: 1e6 * (2.0 - x),
+        prior=lambda x, z: 0.0 * x + 0.5 * (1.0 + 0.9e-6),
+        state=(0.0, 1.0),
+        action=(0.0, 1.0),
+        backups={"rest": lambda x, z: 0.0 * x},
+    )
+    structure = CompiledStructure(creeping, 24, Precision())
+    rest = 1.0 + 0.9e-6
+    with jax.enable_x64(True):
+        own, prior = (Interval(jnp.asarray([at]), jnp.asarray([at])) for at in (0.5, rest))
+        boxes = Boxes(own, subtract(own, prior), prior)
+        found = structure._steady(structure._turn(1), boxes, 0.0, 0.0)
+    truth = 1e6 * (2.0 - 0.0) - 1e6 * (2.0 - rest)  # once the own state has come to rest at 0
+    assert not structure._survey.held or found >= truth
+
+
+def test_an_entry_that_stays_what_it_is_keeps_its_range():
+    still = tether.Model(
+        step=lambda x, z, a, w: jnp.stack([jnp.clip(x[0] - a + w, 0.0, 1.0), x[1]]),
+        cost=lambda x, z, a, w: 1.0 + x[0] * x[1],
+        prior=lambda x, z: 0.5 * x[0],
+        state=([0.0, 1.0], [1.0, 2.0]),
+        action=(0.0, 1.0),
+        draws=(0.0, 0.1),
+    )
+    survey = CompiledStructure(still, 24, Precision())._survey
+    assert survey.invariant
+    assert survey.held

@@ -194,6 +194,18 @@ def test_written_functions_are_not_kept_without_end_and_a_copy_writes_its_own():
     assert not pickle.loads(pickle.dumps(kept))._functions
 
 
+def test_written_functions_may_be_dropped_by_another_guard_at_any_time():
+    class Shared(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            self.clear()  # as another thread may do
+
+    kept = straight.Written()
+    kept._functions = Shared()
+    written = kept.of(0, lambda numbers, number, ops: numbers[0] + number, 1)
+    assert written((1.0,), 2.0) == 3.0
+
+
 def test_what_has_tables_or_is_of_another_class_is_not_written_down():
     bounds = tether.Sensitivity(2.0, 1.0, tether.geometric(0.5))
     contract = tether.Contract(lam=1.0, b=1.0, horizon=3, cost_floor=1.0)
@@ -227,6 +239,9 @@ def test_operations_on_names_are_those_of_floats():
         "flags": lambda ops, x, y: ops.logical_or(ops.logical_and(x < 1.0, y >= 0.0), ops.logical_not(x > y)),
         "finite": lambda ops, x, y: ops.where(ops.isfinite(x), abs(x) + -y, ops.sqrt(y)),
         "constants": lambda ops, x, y: ops.maximum(math.nan, 1.0) * x + ops.minimum(1.0, 2.0) * y,
+        "no number": lambda ops, x, y: ops.where(
+            x > y, ops.maximum(1.0, math.nan), ops.minimum(1.0, math.nan)
+        ),
         "powers": lambda ops, x, y: (
             ops.expm1_multiple(ops.minimum(abs(x), 9.0), -0.5) + ops.expm1_multiple(y, 2.0)
         ),

@@ -66,12 +66,12 @@ class Flat:
         return Interval(rounded(low, dtype, -1.0), rounded(high, dtype, 1.0))
 
     def contexts(self, place: Array, dtype: Any) -> Interval:
-        """The range of the context in the round after `place` rounds."""
+        """The range of the context in the round after `place` rounds: what both forecast and model allow."""
         if self.model.band is None:
             return self.box("context", dtype)
-        low, high = (
-            rounded(np.reshape(end, (len(end), -1)), dtype, side)
-            for end, side in zip(self.model.band, (-1.0, 1.0), strict=True)
-        )
+        least, most = self.model.box("context")
+        first, last = (np.reshape(end, (len(end), -1)) for end in self.model.band)
+        low = rounded(np.maximum(first, least), dtype, -1.0)
+        high = rounded(np.minimum(last, most), dtype, 1.0)
         at = jnp.clip(jnp.asarray(place, int), 0, low.shape[0] - 1)
         return Interval(low[at], high[at])

@@ -96,7 +96,7 @@ class LaterRounds:
         """(Y_1, ..., Y_K, what all rounds after these add at most)."""
         dtype = first.excess.dtype
         contraction = self.contraction if plan == 0 else None
-        tailed = contraction is not None or (plan > 0 and self._survey.invariant)
+        tailed = contraction is not None or (plan > 0 and self._survey.held)
         count = min(self.rounds, self.horizon - 1) if tailed else self.horizon - 1
         turn = self._turn(plan)
 
@@ -151,7 +151,8 @@ class LaterRounds:
         """
         dtype = boxes.own.low.dtype
         surveyed = self._widened(dtype)
-        # Inside of what was surveyed by more than a search takes for the same, see `unsure`.
+        # Inside of what was surveyed by more than a search takes for the same, see `unsure`. The prior's states stay
+        # farther inside, see `Survey.held`.
         slack = 0.25 * EDGE * (surveyed.high - surveyed.low)
         everywhere = Interval(surveyed.low + slack, surveyed.high - slack)
         near = Interval(boxes.own.low - slack, boxes.own.high + slack)

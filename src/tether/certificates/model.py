@@ -62,7 +62,7 @@ class Model:
     backups: Mapping[str, Callable[[Values, Values], Values]] = field(default_factory=dict)
     """Policies beside the prior that lead back to safety, by name, such as full power: (x, z) to an action."""
     band: Range | None = None
-    """A forecast of the context: (low, high), [H, ...] each, by round; what is seen must lie in it."""
+    """A forecast of the context: (low, high), [H, ...] each, by round; what is seen must lie in it and in `context`."""
     read: Callable[[Any], tuple[Values, Values]] | None = None
     """observation to (x, z); without it an observation is [x..., z...], flat."""
     play: Callable[[Values, Values, Values, Values], tuple[Any, Values]] | None = None
@@ -99,6 +99,11 @@ class Model:
             if low.shape[1:] != shape or np.any(~(low <= high)):
                 raise ValueError(
                     f"band must be (low, high), [H{', n' if shape else ''}] each, got {self.band!r}"
+                )
+            least, most = _ends("context", self.context)
+            if np.any((low > most) | (high < least)):
+                raise ValueError(
+                    f"in some round nothing of band is in the range of the context, {self.context!r}, got {self.band!r}"
                 )
 
     @cached_property

@@ -53,8 +53,8 @@ class Nested(NamedTuple):
         """What was found for the smallest box that holds this one."""
         dtype = box.low.dtype
         low, high = rounded(self.low, dtype, 1.0), rounded(self.high, dtype, -1.0)
-        outside = jnp.any((box.low < low) | (box.high > high), axis=-1) | jnp.any(box.low != box.low)
-        place = jnp.sum(outside)
+        held = jnp.all((box.low >= low) & (box.high <= high), axis=-1)  # never of what is not a number
+        place = jnp.sum(~held)
         at = jnp.minimum(place, len(self.low) - 1)
         found, slopes = (
             Interval(rounded(each.low, dtype, -1.0)[at], rounded(each.high, dtype, 1.0)[at])
@@ -94,11 +94,11 @@ def nested_of(surveyor: Surveyor) -> Nested | None:
         ends = np.maximum(rest[0], after.low[1:]), np.minimum(rest[1], after.high[1:])
         if not np.all(ends[0] <= ends[1]):
             return None  # the range of states is left, or something is not a number
-        moved_on = np.max(np.maximum(ends[0] - rest[0], rest[1] - ends[1]) / width)
+        moved_on = np.maximum(ends[0] - rest[0], rest[1] - ends[1])
         rest = ends
-        if moved_on < STILL:
+        if np.all(moved_on <= STILL * width):  # an entry that never changes has no width
             break
-    if np.all(rest[1] - rest[0] > 0.9 * width):
+    if np.all(rest[1] - rest[0] >= 0.9 * width):
         return None
     shares = np.linspace(0.0, 1.0, BOXES)[:, None] ** 2
     lows = np.maximum(low, rest[0] - STILL * width - shares * (rest[0] - low))

@@ -33,10 +33,10 @@ TAIL, MOST_ROUNDS = 8.0, 8
 """See `rounds_of`."""
 
 
-def widened(model: Model) -> tuple[Floats, Floats]:
-    """The range of states, a little wider, [n] each."""
+def widened(model: Model, share: float = EDGE) -> tuple[Floats, Floats]:
+    """The range of states, by a share of its width wider, [n] each."""
     low, high = model.box("state")
-    slack = EDGE * (high - low)
+    slack = share * (high - low)
     return low - slack, high + slack
 
 
@@ -67,7 +67,9 @@ class Survey(NamedTuple):
     seen_cost: float
     """The smallest cost of the prior at the middle of any piece."""
     invariant: bool
-    """Whether the range of states is mapped into itself."""
+    """Whether the range of states, a little wider, is mapped into itself."""
+    held: bool
+    """Whether it is so half as much wider: who starts in the range then stays well inside of what was surveyed."""
     effects: Floats
     """[n + nz + p] largest slope of cost or next state in each entry of state, context and draw."""
 
@@ -149,7 +151,11 @@ class Surveyor:
         draws = self._model.box("draws")
         effects = np.nan_to_num(sizes[n + nz :, 0], posinf=1.0) * (draws[1] - draws[0])
         effects = np.maximum(effects, 1e-6 * np.max(effects, initial=1e-300))
-        kept = np.all(found.low[:, 1:] >= self.state[0]) and np.all(found.high[:, 1:] <= self.state[1])
+        inner = widened(self._model, 0.5 * EDGE)
+        kept = _leads_into(found, *self.state)
+        held = _leads_into(found, *inner)
+        if kept and not held:  # an entry that stays what it is, say
+            held = _leads_into(self._over(*inner, SEARCHED, np.ones(n + nz + p))[0], *inner)
         return Survey(
             slopes=sizes[:n, 1:],
             cost_slopes=sizes[:n, 0],
@@ -157,7 +163,8 @@ class Surveyor:
             draw_effects=effects,
             largest_cost=float(np.max(found.high[:, 0])),
             seen_cost=float(np.min(costs)),
-            invariant=bool(kept),
+            invariant=kept,
+            held=held,
             effects=np.max(np.nan_to_num(sizes, posinf=1.0), axis=1),
         )
 
@@ -170,6 +177,11 @@ class Surveyor:
             Interval(np.min(each.low, axis=0), np.max(each.high, axis=0)) for each in (found, slopes)
         )
         return Looked(found, Interval(slopes.low[:n], slopes.high[:n]))
+
+
+def _leads_into(found: Interval, low: Floats, high: Floats) -> bool:
+    """Whether all next states that were found, behind the cost, are in a box."""
+    return bool(np.all(found.low[:, 1:] >= low) and np.all(found.high[:, 1:] <= high))
 
 
 def rounds_of(survey: Survey, contraction: Contraction | None) -> int:

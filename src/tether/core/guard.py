@@ -361,6 +361,8 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         if played is None and self._actuator.exact:
             played = self._decided  # rounded, so not what the certificate chose
         earned = None if reward is None else convert.as_number(reward)
+        if not getattr(self.certificate, "straight", False):  # which makes no use of rewards
+            self._tell(reward, math.nan if earned is None else earned)
         self._tell(cost, read)
         box = None if played is None else self._box
         outcome = new(Outcome, (read, played, known, next_observation, earned, self._epsilon, box))
@@ -449,7 +451,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         self._watch.missed = True
 
     def _tell(self, cost: object, read: Any) -> None:
-        """Remember how exact costs are: this one, as the meter read it."""
+        """Remember how exact costs and rewards are: this one, as it was read."""
         if read == read and (epsilon := coarsest(cost)) > self._epsilon:  # NaN's type says nothing
             self._epsilon = epsilon
 

@@ -197,7 +197,7 @@ class _Lines:
             return self.line(f"{{0}} if {{0}} {beyond} {{1}} or {{0}} != {{0}} else {{1}}", first, second)
         if isinstance(second, Name) and first == first:
             return self.line(f"{{0}} if {{0}} {beyond} {{1}} else {{1}}", first, second)
-        return first if first != first else (max if beyond == ">=" else min)(first, second)
+        return FLOATS.maximum(first, second) if beyond == ">=" else FLOATS.minimum(first, second)
 
     def clip(self, value: Any, low: Any, high: Any) -> Any:
         if any(isinstance(each, Name) for each in (value, low, high)):
@@ -345,11 +345,14 @@ class Written:
 
     def of(self, key: Any, function: Callable[[Any, Any, Ops], Any], count: int) -> Callable[..., Any] | None:
         """See `evaluating`; `key` tells all that is not told by names."""
-        if key not in self._functions:
-            if len(self._functions) >= MOST:
-                self._functions.clear()
-            self._functions[key] = evaluating(function, count)
-        return self._functions[key]
+        try:
+            return self._functions[key]
+        except KeyError:  # guards in other threads share these, and may drop them at any time
+            pass
+        if len(self._functions) >= MOST:
+            self._functions.clear()
+        written = self._functions[key] = evaluating(function, count)
+        return written
 
 
 class Straight:

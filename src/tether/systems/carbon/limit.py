@@ -33,7 +33,7 @@ class CarbonProgram:
         self.exact, self.capped = self._build(False), self._build(True)
 
     def _further(self, actions: Any, backlogs: Any, costs: Any) -> tuple[Any, list[Any]]:  # noqa: ARG002
-        """(what is taken from the reward, constraints) beside those of hindsight, without the cap."""
+        """(what is taken from the reward, constraints where there is no cap) beside those of hindsight."""
         return 0.0, []
 
     def _build(self, capped: bool) -> Any:
@@ -41,7 +41,6 @@ class CarbonProgram:
         a, x = cp.Variable(self.horizon, nonneg=True), cp.Variable(self.horizon, nonneg=True)
         y = given["demand"] - cp.multiply(given["efficiency"], a)
         y += cp.hstack([0.0, cp.multiply(given["keep"][1:], x[:-1])])
-        taken: Any = 0.0
         if capped:
             t, cap = cp.Variable(self.horizon), env.backlog_max
             dropped = cp.multiply(given["droppable"], t)
@@ -56,14 +55,16 @@ class CarbonProgram:
                 x <= cap,
                 cp.cumsum(costs) <= given["bounds"],
             ]
+            taken, _ = self._further(a, x, costs)
         else:
             costs = 1.0 + x + cp.square(x)
             taken, further = self._further(a, x, costs)
             constraints = [x >= y, cp.cumsum(costs) <= given["bounds"], *further]
+        switched = cp.sum_squares(cp.diff(a)) if self.horizon > 1 else 0.0
         reward = (
             env.revenue_weight * cp.sum(cp.multiply(given["root"], cp.sqrt(a)))
             - cp.sum_squares(cp.pos(a - given["renewables"]))
-            - env.switching_weight * cp.sum_squares(cp.diff(a))
+            - env.switching_weight * switched
         )
         return cp.Problem(cp.Maximize(reward - taken), constraints), a
 

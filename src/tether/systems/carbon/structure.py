@@ -99,12 +99,12 @@ class CarbonStructure(Structure):
 
     *If the reward is told too*, and `revenue_weight` is given, it tells the work done, reward = w sqrt((eta - m) a) -
     ([a - C]^+)^2 - switching, and so m in an interval as wide as round-off makes it; switching counts after the first
-    round, and where that is not certain both are possible. With m, x' tells n2: n2 x = eta s + m a - x' where 0 < x' <
-    cap, n2 x >= that for x' = 0 and n2 x <= that at the cap. y+ = (m/eta) (x+ + mu) - n2 x+ grows with m, falls with
-    n2, and is linear in x+ in [x - e+, x + e-]: so it is between its values for the least m and the largest n2, and for
-    the largest m and the least n2, at an end of x+. That bounds x+', which limits floor, e+' and e-'. A reward that no
-    draw can explain tells nothing, nor does that of no work (a = 0). m and n2 are draws: what is known of them does not
-    depend on what is played, and no derivative goes through it.
+    round, and in the first one if the plant has run before, which nothing tells: both are possible. With m, x' tells
+    n2: n2 x = eta s + m a - x' where 0 < x' < cap, n2 x >= that for x' = 0 and n2 x <= that at the cap. y+ = (m/eta)
+    (x+ + mu) - n2 x+ grows with m, falls with n2, and is linear in x+ in [x - e+, x + e-]: so it is between its values
+    for the least m and the largest n2, and for the largest m and the least n2, at an end of x+. That bounds x+', which
+    limits floor, e+' and e-'. A reward that no draw can explain tells nothing, nor does that of no work (a = 0). m and
+    n2 are draws: what is known of them does not depend on what is played, and no derivative goes through it.
 
     *Where it is not sharp.* An e- that is too small by a few per cent breaks no promise at the paper's parameters. Let
     the guarded backlog be below the prior's by z at the end of a round. The account took at least -lam phi(x') for it
@@ -399,13 +399,12 @@ class CarbonStructure(Structure):
         carbon = ops.maximum(action - renewables, 0.0)
         change = action - last
         switching = self.switching_weight * change * change
-        # Unless it is a first round switching counts; in a first one it does not, if nothing was done before.
-        never = ops.logical_and(first, last <= 0.0)
         size = 1.0 + abs(reward) + action * action + self.switching_weight * (action + last) * (action + last)
         off = 64.0 * epsilon * size / self.revenue_weight
         paid = reward + carbon * carbon
+        # In a first round switching counts if the plant has run before, which nothing tells.
         least = (paid + ops.where(first, 0.0, switching)) / self.revenue_weight - off
-        most = (paid + ops.where(never, 0.0, switching)) / self.revenue_weight + off
+        most = (paid + switching) / self.revenue_weight + off
         known = ops.logical_and(ops.isfinite(paid), ops.logical_and(action > 1e-6, most >= 0.0))
         spent, reserve = ops.where(known, action, 1.0), 64.0 * epsilon
         least, most = (ops.where(known, ops.maximum(each, 0.0), 0.0) for each in (least, most))

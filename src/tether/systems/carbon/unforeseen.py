@@ -2,7 +2,8 @@
 
 See `tether.systems.unforeseen` for the argument. Here the promise is asked for some (m, n2) of the ranges, m = -n1
 (`CORNERS`): the cost phi([(1 - n2) x_{h-1} + mu_h - (eta - m) a_h]^+) is convex in actions and backlogs. Where the cap
-could be reached on the way, the constraint is not asked; where it can in the episode itself, hindsight's bound counts.
+could be reached on the way, the constraint is not asked; where it can in the episode itself, hindsight's program is
+solved, with the prices below.
 
 Two surprises have mean 0 for a policy that does not foresee n1_h and n2_h, which are then independent of a_h and
 x_{h-1}: for any p_h that depends on the visible series alone,
@@ -93,8 +94,7 @@ class UnforeseenProgram(CarbonProgram):
         """(the upper bound, NaN): nothing is attained."""
         self.give(drawn, bounds)
         keep = 1.0 - drawn["drop_rate"]
-        if self._cap_is_reachable(drawn["demand"], keep, bounds):
-            return optimum(self.capped)[0], np.nan
+        capped = self._cap_is_reachable(drawn["demand"], keep, bounds)
         noise = drawn["efficiency_noise"] - self.mean_noise
         worked = dropped = np.zeros(self.horizon)
         expected = 0.0
@@ -112,7 +112,8 @@ class UnforeseenProgram(CarbonProgram):
             most = bounds_if(self.env, drawn, other, self.asked.lam, self.asked.b)
             reached = self._reaches_cap(drawn["demand"], keep, most, np.full(self.horizon, 1.0 - n2))
             worst.value = np.where(reached, NEVER, most)
-        return optimum(self.exact)[0] + float(expected), np.nan
+        # Prices count there too: what they take has mean 0 over all draws, not over those in which the cap is far.
+        return optimum(self.capped if capped else self.exact)[0] + float(expected), np.nan
 
     def _nominal(self, drawn: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
         """[H] p_h, and actions and backlogs before each round for mean disturbances: of the visible series alone."""

@@ -65,10 +65,11 @@ class InferenceProgram:
             # What a battery that is empty has left over may be wasted, so `waste` is free.
             constraints += [cp.multiply(1.0 - short, bought) == 0.0]
         constraints += [x <= env.capacity * (1.0 - short), cp.cumsum(costs) <= given["bounds"]]
+        switched = cp.sum_squares(cp.diff(a)) if self.horizon > 1 else 0.0
         reward = (
             env.performance_weight * cp.sum(cp.log1p(env.performance_scale * a))
             - env.demand_weight * cp.sum_squares(cp.pos(given["demand"] - a))
-            - env.switching_weight * cp.sum_squares(cp.diff(a))
+            - env.switching_weight * switched
             - env.carbon_weight * cp.sum(costs)
         )
         return cp.Problem(cp.Maximize(reward - taken), constraints), a
