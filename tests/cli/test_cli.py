@@ -303,8 +303,11 @@ def test_bench_train_measures_both_sides(tmp_path, monkeypatch, capsys):
         """Of a grid one setting and seed: one program serves all lines, and what is printed is a ratio all the same."""
         return train(*given, **(grid | {"lams": [2.0], "bs": [2.0], "seeds": grid["seeds"][:1]}))
 
-    train = bench.train
+    train, having = bench.train, bench.having
     monkeypatch.setattr(bench, "train", one_policy)
+    # The structure that compiles fastest; it is as good as the others to see that what it takes is printed and judged.
+    monkeypatch.setattr(bench, "having", lambda part: {"inference": having(part)["inference"]})
+    monkeypatch.setattr(bench, "COMPILING", 0.5)
     code, out, err = run(
         monkeypatch, capsys, "bench", "train", "--repetitions", 3, "--episodes", 50, "--out", tmp_path
     )
@@ -315,3 +318,6 @@ def test_bench_train_measures_both_sides(tmp_path, monkeypatch, capsys):
     for what in ("ratio, 1 setting, 5 seeds", "ratio, 12 settings, 5 seeds"):
         assert measured[what]["value"] > 1.0
         assert f"{measured[what]['value']:.4g}" in out  # numbers are not cut, words may wrap
+    structured = measured["compiling, structured, inference"]
+    assert (structured["target"], structured["met"]) == ("<= 0.5", False)
+    assert 0.5 < structured["value"] < 300.0

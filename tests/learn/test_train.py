@@ -8,6 +8,7 @@ import pytest
 import tether
 from tether import Recipe, evaluate, train
 from tether.learn.methods import method_of
+from tether.simulate.jitted import jitted
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -197,6 +198,32 @@ def test_impossible_trainings_are_refused_before_any_work(change, error, message
 def test_an_impossible_recipe_is_refused(change):
     with pytest.raises((ValueError, TypeError), match=next(iter(change))):
         Recipe(**change)
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+@pytest.mark.parametrize(
+    ("method", "given", "kind"),
+    [
+        ("acrl", tether.Structured(ENV.contract(2.0, 2.0), ENV.structure), "long"),
+        ("rl", tether.Structured(ENV.contract(2.0, 2.0), ENV.structure), "short"),
+        ("acrl", certificate(), "short"),
+    ],
+)
+def test_only_a_gradient_through_a_structure_is_compiled_as_a_long_program(
+    monkeypatch, mode, method, given, kind
+):
+    class Asked(Exception):
+        """The kind of the first program of a training."""
+
+    def asked(self, kind):
+        if self.__qualname__.startswith("_Compiled."):
+            raise Asked(kind)
+        return program(self, kind)
+
+    program = jitted._program
+    monkeypatch.setattr(jitted, "_program", asked)
+    with pytest.raises(Asked, match=kind):
+        train(method, ENV, DATA, given, mode=mode, seeds=[0], recipe=Recipe(passes=1, episodes=50))
 
 
 def test_a_reward_that_is_not_a_number_is_an_error():

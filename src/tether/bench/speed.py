@@ -35,6 +35,8 @@ EPISODES, STRUCTURED_EPISODES = 100_000, 20_000
 """Of a rollout whose rounds a second are counted, with constants and through a structure."""
 UPDATES = 25
 """Of the eager PyTorch loop, in each repetition."""
+COMPILING = 10.0
+"""Seconds that the compilation of a training through a structure may take."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def bench_guard(seed: int, repetitions: int = 9) -> Iterator[Measurement]:
 def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterator[Measurement]:
     """Offline ACRL training against an eager PyTorch loop of the same update, batch 50.
 
-    PyTorch trains one policy, on as many threads as suit it best.
+    PyTorch trains one policy, on as many threads as suit it best. At the end, how long trainings through structures
+    compile.
 
     Args:
         seed: Of the synthetic episodes; the first one of the weights.
@@ -163,8 +166,21 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
         target = "" if wanted is None else f">= {wanted:g}"
         enough = functools.partial(operator.le, wanted or 0.0)
         yield ratio(f"ratio, {name}", rates, rival, "times", target, enough)
+    yield from _compiling_structured(seed)
     peak = output.peak_memory()
     yield Measurement("peak memory of all of this", peak, peak, peak, "MB")
+
+
+def _compiling_structured(seed: int) -> Iterator[Measurement]:
+    """Seconds of compilation of a training through the structure of each system that has one."""
+    for name, system in having("structure").items():
+        env = system.env()
+        certificate = Structured(env.contract(2.0, 2.0), env.structure)
+        seconds, _ = training_rates(env, system.draw(seed, 100), certificate, {"seeds": [seed]}, 1)
+        met = seconds <= COMPILING
+        yield Measurement(
+            f"compiling, structured, {name}", seconds, seconds, seconds, "s", f"<= {COMPILING:g}", met
+        )
 
 
 def bench_exact(seed: int, repetitions: int = 7) -> Iterator[Measurement]:

@@ -54,7 +54,8 @@ class Passes:
         check = None
         if task.learner.method.bounds_cost:
             check = Check(*_series(env, validation, rollout(env, env.prior, validation, record="outcomes")))
-        compiled = _Compiled(task.learner, env, *_series(env, task.data, task.prior), check)
+        series = _series(env, task.data, task.prior)
+        compiled = _Compiled(task.learner, env, *series, check, task.learner.long(task.certificates))
         shares = Shares(len(jax.tree.leaves(judged)[0]), len(task.seeds))
         return cls(compiled, task.certificates, judged, jnp.asarray(task.seeds), shares)
 
@@ -87,6 +88,8 @@ class _Compiled(eqx.Module):
     """[H, N] the prior's cumulative costs on them."""
     check: Check | None
     """The validation episodes, if the method bounds the expected cost."""
+    long: bool
+    """See `Learner.long`; `tether.simulate.jitted` asks for it."""
 
     @jitted
     def one_pass(

@@ -83,6 +83,7 @@ class Blocks:
             checked,
             jnp.asarray(seeds),
             jnp.asarray(np.array(orders)),
+            learner.long(task.certificates),
         )
         settings = len(task.certificates.contract.lam)
         precise = {name: np.swapaxes(data[name], 0, 1) for name in env.drawn_names}
@@ -166,6 +167,8 @@ class _Compiled(eqx.Module):
     seeds: jax.Array
     played: jax.Array
     """[seeds, K] which episode is played when."""
+    long: bool
+    """See `Learner.long`; `tether.simulate.jitted` asks for it."""
 
     @jitted
     def play(self, policies: Any, certificates: Any, drawn: dict[str, Any], chosen: Any) -> Any:
