@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tether.core.certificate import Action
-from tether.core.ops import FLOATS, Flag, Number, Ops
+from tether.core.ops import Flag, Number, Ops
 
 SEARCH = 16
 """Evaluations in the search, at most; the first two are of the proposal and of the start."""
@@ -63,17 +63,22 @@ def largest_share(
     constant = ops.fixed(inputs)
     zero = 0.0 * farthest
 
-    def narrow(bracket: Bracket, known: Number | None = None) -> Bracket:
+    def tried(bracket: Bracket) -> Bracket:
         first, second = bracket.step < 0.5, bracket.step < 1.5
         halved = _halved(bracket, ops)
         share = ops.where(first, 1.0, ops.where(second, 0.0, _next_share(bracket, halved, ops))) + zero
-        value = excess(constant, share) if known is None else known
-        narrowed = _narrowed(bracket, share, value, farthest, halved, ops)
-        if ops is FLOATS:  # whose loop has ended where it was found
+        value = excess(constant, share)
+        narrowed = _narrowed(bracket, share, value, farthest, halved, first, second, ops)
+        if ops.lazy:  # whose loop has ended where it was found
             return narrowed
         done = found(bracket)  # a compiled loop goes on, and must not decide otherwise than the guard
         kept: list[Any] = [ops.where(done, *pair) for pair in zip(bracket, narrowed, strict=True)]
         return Bracket(*kept)
+
+    def searched(bracket: Bracket) -> Bracket:  # after the first two
+        halved = _halved(bracket, ops)
+        share = _next_share(bracket, halved, ops)
+        return _narrowed(bracket, share, excess(constant, share), farthest, halved, False, False, ops)
 
     def found(bracket: Bracket) -> Flag:
         near = bracket.high - bracket.low <= CLOSE * bracket.high
@@ -81,20 +86,41 @@ def largest_share(
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
     bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero, zero, zero > 0.0, zero)
-    if known is not None:
+    if known is None:
+        share = ops.loop(turns, tried, bracket, found).low
+    else:
         at_start, at_proposal = known
-        bracket, turns = narrow(narrow(bracket, at_proposal), at_start), turns - 2
-    share = ops.loop(turns, narrow, bracket, found).low
+        bracket = _narrowed(bracket._replace(step=0.0), 1.0, at_proposal, farthest, False, True, True, ops)
+        bracket = _narrowed(bracket, 0.0, at_start, farthest, False, False, True, ops)
+        share = ops.loop(turns - 2, searched, bracket, found).low
     inside = ops.logical_and(share < 1.0, share > 0.0)
     return ops.at_boundary(excess, inputs, share, inside)
 
 
 def _narrowed(
-    bracket: Bracket, share: Number, value: Number, farthest: Number, halved: Flag, ops: Ops
+    bracket: Bracket,
+    share: Number,
+    value: Number,
+    farthest: Number,
+    halved: Flag,
+    first: Flag,
+    second: Flag,
+    ops: Ops,
 ) -> Bracket:
-    """The bracket after a share with this excess was tried; `halved` is whether it was the middle."""
+    """The bracket after a share with this excess was tried.
+
+    Args:
+        bracket: Before it.
+        share: Which was tried.
+        value: Its excess.
+        farthest: Where the search ends.
+        halved: Whether it was the middle.
+        first: Whether it was the first one, the proposal.
+        second: Whether it was one of the first two.
+        ops: What to compute with.
+    """
     low, high, low_excess, high_excess, third, _, _, _, step = bracket
-    first, second, safe = step < 0.5, step < 1.5, value <= 0.0
+    safe = value <= 0.0
     # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
     from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
     below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
@@ -126,12 +152,15 @@ def _halved(bracket: Bracket, ops: Ops) -> Flag:
 def _next_share(bracket: Bracket, halved: Flag, ops: Ops) -> Number:
     """Where to try next: in the middle, or near the crossing of a parabola."""
     low, high = bracket.low, bracket.high
-    if ops is FLOATS and not halved:
-        return _crossing(bracket, ops)
-    wide = high > 16.0 * low
-    ratio = ops.where(low > 0.0, low / ops.where(high > 0.0, high, 1.0), 1.0 / 1024.0)
-    middle = ops.where(wide, high * ops.sqrt(ratio), low + 0.5 * (high - low))
-    return middle if ops is FLOATS else ops.where(halved, middle, _crossing(bracket, ops))
+
+    def middle() -> Number:
+        wide = high > 16.0 * low
+        ratio = ops.where(low > 0.0, low / ops.where(high > 0.0, high, 1.0), 1.0 / 1024.0)
+        return ops.where(wide, high * ops.sqrt(ratio), low + 0.5 * (high - low))
+
+    if ops.lazy:
+        return ops.branch(halved, middle, lambda: _crossing(bracket, ops))
+    return ops.where(halved, middle(), _crossing(bracket, ops))
 
 
 def _crossing(bracket: Bracket, ops: Ops) -> Number:

@@ -7,6 +7,7 @@ or an answer that is not an action leads to the prior, and is reported.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -52,7 +53,7 @@ from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
 from tether.core.reporting import Reporting
 from tether.core.several import combined
-from tether.core.straight import Straight, new
+from tether.core.straight import NotWritten, Straight, new
 from tether.core.turn import Turn
 from tether.core.watch import Watch
 
@@ -262,8 +263,11 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
         if ops is FLOATS:  # without a context, which costs as much as a few sums
-            if getattr(self.certificate, "straight", False):
-                return self._straight.chosen(self.certificate, self._state, self._box, wish, prior, epsilon)
+            if getattr(self.certificate, "straight", False) and not self._state.overridden:
+                with contextlib.suppress(NotWritten):
+                    return self._straight.chosen(
+                        self.certificate, self._state, self._box, observation, wish, prior, epsilon
+                    )
             choice = self._chosen(observation, wish, prior, epsilon, ops)
         else:
             with quietly(ops):
@@ -335,7 +339,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
                 raise turn.misuse()
             turn.taken = True
             try:
-                plain = revealed is applied is override is None
+                plain = revealed is applied is override is reward is None
                 if not plain or not self._close_plainly(cost):
                     self._close_round(cost, revealed, applied, override, next_observation, reward)
             finally:
@@ -423,13 +427,14 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         if watched and (found := self._watch.paid(outcome.cost)) is not None:
             self._contradicted(found)
         certificate, state, taken = self.certificate, self._state, self._taken
-        single = isinstance(self._decided, float) and outcome.applied is None and not state.breached
-        if single and getattr(certificate, "straight", False):
-            update = self._straight.updating(certificate, state, taken, outcome.epsilon)
-            self._close(self.round, cost, outcome, refused, 1.0, update, taken, outcome.cost)
-        else:
-            step = certificate.update
-            self._close(self.round, cost, outcome, refused, 1.0, step, taken, outcome, self._ops)
+        single = isinstance(self._decided, float) and outcome.applied is outcome.reward is None
+        if single and getattr(certificate, "straight", False) and not (state.breached or state.overridden):
+            with contextlib.suppress(NotWritten):
+                update = self._straight.updating(certificate, state, taken, outcome.epsilon)
+                self._close(self.round, cost, outcome, refused, 1.0, update, taken, outcome.cost)
+                return
+        step = certificate.update
+        self._close(self.round, cost, outcome, refused, 1.0, step, taken, outcome, self._ops)
 
     def _wait(self, outcome: Outcome) -> None:
         """Close the round without its cost."""

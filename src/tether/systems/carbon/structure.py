@@ -9,7 +9,7 @@ from typing import ClassVar
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import validate
 from tether.core.certificate import Observation
-from tether.core.ops import FLOATS, Flag, Number, Ops
+from tether.core.ops import Flag, Number, Ops
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ class CarbonStructure(Structure):
     kind: ClassVar[str] = "carbon"
     backups: ClassVar[tuple[str, ...]] = ("clear",)
     recovery: ClassVar[str | None] = "clear"
+    straight: ClassVar[bool] = True
     turns: ClassVar[int] = 10
     """Its excess is made of few parabolas: the search has mostly ended after seven."""
     gap_names: ClassVar[tuple[str, ...]] = ("above", "below")
@@ -272,13 +273,13 @@ class CarbonStructure(Structure):
 
         def edge(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
             inside = _excess_inside((own, prior), (own_1, prior_1), lam, ops)
-            if ops is FLOATS:  # where each corner is looked at once
+            if ops.lazy:  # where each corner is looked at once
                 return inside
             ends = ops.maximum(_excess_at(own, prior, lam, ops), _excess_at(own_1, prior_1, lam, ops))
             return ops.maximum(ends, inside)
 
         excess = ops.largest_of(edge, edges)
-        if ops is FLOATS:
+        if ops.lazy:
             excess = ops.maximum(excess, ops.largest([_excess_at(*each, lam, ops) for each in corners]))
         cap = self.backlog_max
         return ops.maximum(ops.minimum(excess, cap * cap + cap - lam), -lam)
@@ -458,17 +459,19 @@ def _excess_inside(
     """The largest excess inside of the line between two points (y, y+) whose y+ are not negative.
 
     Along the line, place t in [0, 1], it is a parabola: largest at its vertex, if it bends down and that is inside. If
-    not, one of the ends is the largest; what is given then is that of the first, on floats nothing at all.
+    not, one of the ends is the largest; what is given then is that of the first, or nothing at all where it is `lazy`.
     """
     (own, prior), (own_1, prior_1) = first, second
     rise, prior_rise = own_1 - own, prior_1 - prior
     bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
     slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
     inside = ops.logical_and(slope > 0.0, slope < -2.0 * bend)
-    if ops is FLOATS and not inside:
-        return -math.inf
-    place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
-    return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
+
+    def vertex() -> Number:
+        place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
+        return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
+
+    return ops.branch(inside, vertex, lambda: -math.inf) if ops.lazy else vertex()
 
 
 def _largest_product(

@@ -62,6 +62,7 @@ class InferenceStructure(Structure):
     kind: ClassVar[str] = "inference"
     backups: ClassVar[tuple[str, ...]] = ("idle",)
     recovery: ClassVar[str | None] = "idle"
+    straight: ClassVar[bool] = True
     turns: ClassVar[int] = 10
     """Its excess is made of few parabolas: the search has mostly ended after seven."""
     gap_names: ClassVar[tuple[str, ...]] = ("below",)
