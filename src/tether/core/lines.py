@@ -258,15 +258,23 @@ class Lines:
             second.sure[condition.text] = False
             other = if_false()
 
+        items, elsewhere = self._open[-1].items, second.items
+        if not elsewhere:  # what takes no lines is said before, so that the condition is asked once
+            items[-2:] = [first]
+            elsewhere = []
+
         def either(value: Any, other: Any) -> Any:
             if self.text(value) == self.text(other):
                 return value
             name = self.fresh()
             first.items.append((name.text, self.text(value)))
-            second.items.append((name.text, self.text(other)))
+            elsewhere.append((name.text, self.text(other)))
             return name
 
-        return _each(either, value, other)
+        result = _each(either, value, other)
+        if elsewhere is not second.items:
+            items[-1:-1] = elsewhere
+        return result
 
     def loop(
         self, count: int, body: Callable[[Any], Any], carry: Any, until: Callable[[Any], Any]

@@ -247,7 +247,7 @@ class CarbonStructure(Structure):
         # (y, y+) at the corners; at `level`, where kappa = 0, y+ is the same whatever x+ is.
         start = (x + mu) - eta * action
         noisy, noisy_prior = start + nu * action, r * (least + mu)
-        origin, noise = (start, 0.0 * start), (noisy, noisy_prior)
+        origin, noise = (start, 0.0 * (x + mu)), (noisy, noisy_prior)
         dropped = noisy - drop * x, noisy_prior - drop * least
         level = start + flip * action - flip / eta * x, flip / eta * mu
         corners, edges = [origin, noise, dropped, level], [origin + noise, noise + dropped, origin + level]
@@ -271,16 +271,21 @@ class CarbonStructure(Structure):
             corners.append(ended)
             edges.append(level + ended)
 
-        def edge(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
+        if ops.lazy:  # each corner is looked at once, and a vertex only where there is one
+            excess = ops.largest([_excess_at(*each, lam, ops) for each in corners])
+            for edge in edges:
+                excess = _excess_inside(edge[:2], edge[2:], lam, ops, excess)
+            return self._capped(excess, lam, ops)
+
+        def along(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
             inside = _excess_inside((own, prior), (own_1, prior_1), lam, ops)
-            if ops.lazy:  # where each corner is looked at once
-                return inside
             ends = ops.maximum(_excess_at(own, prior, lam, ops), _excess_at(own_1, prior_1, lam, ops))
             return ops.maximum(ends, inside)
 
-        excess = ops.largest_of(edge, edges)
-        if ops.lazy:
-            excess = ops.maximum(excess, ops.largest([_excess_at(*each, lam, ops) for each in corners]))
+        return self._capped(ops.largest_of(along, edges), lam, ops)
+
+    def _capped(self, excess: Number, lam: Number, ops: Ops) -> Number:
+        """What is left of the largest F where the cap is counted and where y is below 0."""
         cap = self.backlog_max
         return ops.maximum(ops.minimum(excess, cap * cap + cap - lam), -lam)
 
@@ -454,12 +459,17 @@ def _excess_at(own: Number, prior: Number, lam: Number, ops: Ops) -> Number:
 
 
 def _excess_inside(
-    first: tuple[Number, Number], second: tuple[Number, Number], lam: Number, ops: Ops
+    first: tuple[Number, Number],
+    second: tuple[Number, Number],
+    lam: Number,
+    ops: Ops,
+    least: Number | None = None,
 ) -> Number:
     """The largest excess inside of the line between two points (y, y+) whose y+ are not negative.
 
     Along the line, place t in [0, 1], it is a parabola: largest at its vertex, if it bends down and that is inside. If
-    not, one of the ends is the largest; what is given then is that of the first, or nothing at all where it is `lazy`.
+    not, one of the ends is the largest; what is given then is that of the first. What is found is `least` at least; if
+    that is given nothing is computed where there is no vertex.
     """
     (own, prior), (own_1, prior_1) = first, second
     rise, prior_rise = own_1 - own, prior_1 - prior
@@ -471,7 +481,9 @@ def _excess_inside(
         place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
         return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
 
-    return ops.branch(inside, vertex, lambda: -math.inf) if ops.lazy else vertex()
+    if least is None:
+        return vertex()
+    return ops.branch(inside, lambda: ops.maximum(least, vertex()), lambda: least)
 
 
 def _largest_product(
