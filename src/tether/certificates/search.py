@@ -10,13 +10,15 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from tether.certificates.account import Opened
+import numpy as np
+
+from tether.certificates.account import Opened, Taken
 from tether.certificates.share import either, largest_share, least_excess, on_the_way
 from tether.certificates.structure import Bounds, Round, Structure
-from tether.core.certificate import Action
+from tether.core.certificate import Action, Box
 from tether.core.contract import Contract
-from tether.core.ops import FLOATS, Number, Ops
-from tether.core.straight import Written, evaluating
+from tether.core.ops import FLOATS, Flag, Number, Ops
+from tether.core.straight import Written, evaluating, writing
 
 Played = TypeVar("Played")
 
@@ -26,6 +28,44 @@ class Search:
 
     contract: Contract
     system: Structure
+
+    @cached_property
+    def _said_straight(self) -> bool:
+        """Whether the structure says, for itself, that it may be written down as straight lines, and all else may be."""
+        system = type(self.system)
+        said = system.scalar and vars(system).get("straight", False)
+        return self._itself and not self.contract.scheduled and bool(said)
+
+    def _settled(
+        self,
+        opened: Opened,
+        now: Round,
+        wish: Action,
+        plans: tuple[int, ...],
+        odd: tuple[Flag, Flag],
+        ops: Ops,
+    ) -> tuple[Action, Taken, Number]:
+        """`_moved`; of vectors on floats as straight lines, where the structure says so and the round is ordinary."""
+        ordinary = not (ops is FLOATS and any((*odd, opened.overridden)))
+        if ops is FLOATS and isinstance(wish, list) and ordinary and self._said_straight:
+            ends = tuple(np.asarray(end).tolist() for end in (now.low, now.high))
+            key = "settled", opened.epsilon, plans, repr(ends)
+
+            def write() -> Callable[..., Any]:
+                def moved(told: Any, ops: Ops) -> Any:
+                    opened, prior, wish = told
+                    box = Box(now.low, now.high, "l2")
+                    here = self._round(opened, list(prior), box, ops)
+                    return self._moved(opened, here, list(wish), plans, (False, False), ops)
+
+                return writing(moved, (opened, tuple(now.prior), tuple(wish)))
+
+            written = self.written.of(key, write)
+            found = None if written is None else written((opened, now.prior, wish))
+            if found is not None:
+                settled: tuple[Action, Taken, Number] = found
+                return settled
+        return self._moved(opened, now, wish, plans, odd, ops)
 
     def _searched(
         self,
@@ -132,6 +172,24 @@ class Search:
             return start, self._evaluation(opened, now, plans, ops)(start)
 
         return ops.branch(excess <= 0.0, lambda: (now.prior, excess), carried)
+
+    @property
+    def _itself(self) -> bool:
+        raise NotImplementedError
+
+    def _moved(
+        self,
+        opened: Opened,
+        now: Round,
+        wish: Action,
+        plans: tuple[int, ...],
+        odd: tuple[Flag, Flag],
+        ops: Ops,
+    ) -> tuple[Action, Taken, Number]:
+        raise NotImplementedError
+
+    def _round(self, opened: Opened, prior: Action, box: Box, ops: Ops) -> Round:
+        raise NotImplementedError
 
     def _unit_round_off(self, epsilon: float) -> float:
         raise NotImplementedError

@@ -133,12 +133,15 @@ class Structured(Ways, Account, Search, Explaining):
         """Whether `tether.Fleet` may run it on rows of plants: if the structure is made of single numbers."""
         return self.system.scalar
 
+    @property
+    def _itself(self) -> bool:
+        """Whether these are its own functions, and not those of a class that is derived from it."""
+        return type(self) is Structured
+
     @cached_property
     def straight(self) -> bool:
-        """Whether a guard may write it down, see `tether.core.straight`: if the structure says so, for itself."""
-        system = type(self.system)
-        said = system.scalar and system.entries == 0 and vars(system).get("straight", False)
-        return type(self) is Structured and not self.contract.scheduled and bool(said)
+        """Whether a guard may write it down, see `tether.core.straight`: actions of one number, and `_said_straight`."""
+        return self._said_straight and self.system.entries == 0
 
     @property
     def online_ops(self) -> Ops:
@@ -222,21 +225,45 @@ class Structured(Ways, Account, Search, Explaining):
         unmoved = one.logical_or(breached, one.odd(one.logical_not(usable)))
         plans = self.system.plans(box.low, box.high)
 
-        def played(start: Action, share: Number) -> tuple[Action, Taken, Number]:
-            share = one.where(unmoved, 0.0, share)
-            entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
-            taken, margin = self._take(opened, now, entries, share, plans, breached, one)
-            # What the search found and the check does not confirm is not played; what is carried is always safe.
-            refused = one.odd(one.logical_and(taken.breached, one.logical_not(breached)))
-            return either(refused, self._carried(opened, now, one), entries, one), taken, margin
-
-        entries, taken, margin = self._searched(opened, now, wish, plans, played, one)
+        taken: Taken
+        entries, taken, margin = self._settled(opened, now, wish, plans, (breached, unmoved), one)
         action = ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
         deviation = length(action - prior, box.norm, ops)
         taken = taken._replace(prior=prior)
         return Choice(
             action, deviation, deviation, margin, taken.backup, taken, taken.breached, taken.overridden
         )
+
+    def _moved(
+        self,
+        opened: Opened,
+        now: Round,
+        wish: Action,
+        plans: tuple[int, ...],
+        odd: tuple[Flag, Flag],
+        ops: Ops,
+    ) -> tuple[Action, Taken, Number]:
+        """(the action that is played, what `update` needs, the margin) if the search begins; see `choose`.
+
+        Args:
+            opened: What `open` gave.
+            now: The round.
+            wish: The proposal, inside the box.
+            plans: The backups that are looked at.
+            odd: Whether only the prior is played, and whether the proposal counts for nothing.
+            ops: What to compute with.
+        """
+        breached, unmoved = odd
+
+        def played(start: Action, share: Number) -> tuple[Action, Taken, Number]:
+            share = ops.where(unmoved, 0.0, share)
+            entries = either(breached, now.prior, on_the_way(start, wish, share, ops), ops)
+            taken, margin = self._take(opened, now, entries, share, plans, breached, ops)
+            # What the search found and the check does not confirm is not played; what is carried is always safe.
+            refused = ops.odd(ops.logical_and(taken.breached, ops.logical_not(breached)))
+            return either(refused, self._carried(opened, now, ops), entries, ops), taken, margin
+
+        return self._searched(opened, now, wish, plans, played, ops)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""

@@ -29,7 +29,6 @@ from tether.core.ops import Ops
 new: Any = tuple.__new__
 """Makes a NamedTuple of all of its fields in half the time."""
 _PLAIN = frozenset({float})
-_ORDINARY = ("breached", "overridden")
 
 
 class NotWritten(Exception):
@@ -54,21 +53,26 @@ def row(observation: Any) -> Any:
     return observation if plain else None
 
 
-def _told(lines: Lines, given: Any, name: str, **known: Any) -> Any:
-    """A nest of tuples of numbers, as many names but for what is `known`; the line that takes it apart is written."""
+def _told(lines: Lines, given: Any, name: str) -> Any:
+    """A nest of tuples of numbers, as many names; the line that takes it apart is written.
+
+    What an ordinary round has in common is known, and so is how exact it is.
+    """
 
     def parts(given: Any, name: str) -> tuple[Any, str]:
         if not isinstance(given, tuple):
             return Name(name, lines), name
         found = [parts(each, f"{name}_{i}") for i, each in enumerate(given)]
-        make: Any = getattr(given, "_make", tuple)
-        return make(each for each, _ in found), f"({''.join(f'{text}, ' for _, text in found)})"
+        names, text = [each for each, _ in found], "".join(f"{text}, " for _, text in found)
+        if not hasattr(given, "_make"):
+            return tuple(names), f"({text})"
+        known = {field: False for field in ("breached", "overridden") if field in given._fields}
+        known |= {field: getattr(given, field) for field in ("epsilon",) if field in given._fields}
+        return given._make(names)._replace(**known), f"({text})"
 
     names, text = parts(given, name)
-    if text != "()":
-        lines.write(f"{text} = {name}")
-    known |= dict.fromkeys(_ORDINARY, False)
-    return names._replace(**{field: known[field] for field in names._fields if field in known})
+    lines.write(f"{text} = {name}" if len(given) else "pass")
+    return names
 
 
 def choosing(certificate: Certificate, state: Any, box: Box, epsilon: float) -> Callable[..., Any]:
@@ -97,10 +101,15 @@ def updating(certificate: Certificate, state: Any, taken: Any, epsilon: float) -
         epsilon: Of the cost.
     """
     lines = Lines()
-    known = {"epsilon": getattr(taken, "epsilon", 0.0)}
-    told = _told(lines, state, "state"), _told(lines, taken, "taken", **known)
+    told = _told(lines, state, "state"), _told(lines, taken, "taken")
     outcome = Outcome(cast(Any, Name("cost", lines)), epsilon=epsilon)
     return lines.function("state, taken, cost", certificate.update(*told, outcome, cast(Ops, lines)))
+
+
+def writing(function: Callable[[Any, Ops], Any], told: Any) -> Callable[..., Any]:
+    """function(told, ops) as lines of what is `told`, a nest of tuples of numbers in an ordinary round."""
+    lines = Lines()
+    return lines.function("told", function(_told(lines, told, "told"), cast(Ops, lines)))
 
 
 def evaluating(function: Callable[[Any, Any, Ops], Any], count: int) -> Callable[..., Any]:
