@@ -81,7 +81,8 @@ def largest_share(
         return _narrowed(bracket, share, excess(constant, share), farthest, halved, False, False, ops)
 
     def found(bracket: Bracket) -> Flag:
-        near = bracket.high - bracket.low <= CLOSE * bracket.high
+        close = CLOSE * bracket.high
+        near = ops.logical_or(bracket.high - bracket.low <= close, _left(bracket, ops) <= close)
         return ops.logical_and(bracket.step > 0.5, near)
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
@@ -149,6 +150,23 @@ def _halved(bracket: Bracket, ops: Ops) -> Flag:
     return ops.logical_or(blind, ops.logical_and(slow, ops.logical_not(bracket.halved)))
 
 
+def _left(bracket: Bracket, ops: Ops) -> Number:
+    """How far above the low end an excess crosses zero at most that is convex or concave there; infinite if unknown.
+
+    If it is concave it is above the line through both ends of the bracket and crosses zero before that; if it is
+    convex, before the line through the end that was given up and the one in whose place it was.
+    """
+    low, high, low_excess, high_excess, third, third_excess = bracket[:6]
+    below = third < low
+    end, end_excess = ops.where(below, low, high), ops.where(below, low_excess, high_excess)
+    rise, further = high_excess - low_excess, third_excess - end_excess
+    rises = further * (third - end) > 0.0
+    known = ops.logical_and(rises, ops.logical_and(low_excess < -_TINY, high_excess < _HUGE))
+    chord = -low_excess * (high - low) / ops.where(known, rise, 1.0)
+    tangent = end - low - end_excess * (third - end) / ops.where(known, further, 1.0)
+    return ops.where(known, ops.maximum(chord, tangent), math.inf)
+
+
 def _next_share(bracket: Bracket, halved: Flag, ops: Ops) -> Number:
     """Where to try next: in the middle, or near the crossing of a parabola."""
     low, high = bracket.low, bracket.high
@@ -181,7 +199,7 @@ def _crossing(bracket: Bracket, ops: Ops) -> Number:
     rises = slope >= 0.0  # one of two forms of the same, in which nothing cancels
     upper, lower = ops.where(rises, -2.0 * below, root - slope), ops.where(rises, slope + root, 2.0 * bend)
     crosses = upper / ops.where(lower > 0.0, lower, 1.0)
-    beyond = ops.where(crosses > 0.45, -0.4, 0.4) * (CLOSE * high)
+    beyond = ops.where(ops.logical_or(curved, crosses > 0.45), -0.4, 0.4) * (CLOSE * high)
     # So far inside that each step cuts something off.
     inside = 0.25 * CLOSE * high
     return ops.clip(low + crosses * width + beyond, low + inside, high - inside)
