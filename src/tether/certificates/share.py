@@ -144,7 +144,8 @@ def _halved(bracket: Bracket, ops: Ops) -> Flag:
     low, high, step = bracket.low, bracket.high, bracket.step
     # Not at numbers that come about by themselves, such as a quarter: a compiler may round them to the other side.
     slow = high - low > 0.3 * bracket.width
-    early = ops.logical_and(step < 3.5, ops.logical_or(step < 2.5, high <= 16.0 * low))
+    alike = ops.logical_or(high <= 16.0 * low, bracket.third <= 16.0 * high)
+    early = ops.logical_and(step < 3.5, ops.logical_or(step < 2.5, alike))
     slow = ops.logical_and(slow, ops.logical_not(early))
     blind = ops.logical_or(bracket.high_excess >= _HUGE, bracket.low_excess >= -_TINY)
     return ops.logical_or(blind, ops.logical_and(slow, ops.logical_not(bracket.halved)))
@@ -199,6 +200,7 @@ def _crossing(bracket: Bracket, ops: Ops) -> Number:
     rises = slope >= 0.0  # one of two forms of the same, in which nothing cancels
     upper, lower = ops.where(rises, -2.0 * below, root - slope), ops.where(rises, slope + root, 2.0 * bend)
     crosses = upper / ops.where(lower > 0.0, lower, 1.0)
+    crosses = ops.where(curved, crosses, ops.sqrt(crosses * ops.sqrt(crosses)))
     beyond = ops.where(ops.logical_or(curved, crosses > 0.45), -0.4, 0.4) * (CLOSE * high)
     # So far inside that each step cuts something off.
     inside = 0.25 * CLOSE * high

@@ -475,15 +475,18 @@ def _excess_inside(
     rise, prior_rise = own_1 - own, prior_1 - prior
     bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
     slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
-    inside = ops.logical_and(slope > 0.0, slope < -2.0 * bend)
 
-    def vertex() -> Number:
+    def vertex(inside: Flag) -> Number:
         place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
         return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
 
     if least is None:
-        return vertex()
-    return ops.branch(inside, lambda: ops.maximum(least, vertex()), lambda: least)
+        return vertex(ops.logical_and(slope > 0.0, slope < -2.0 * bend))
+
+    def rising() -> Number:
+        return ops.branch(slope < -2.0 * bend, lambda: ops.maximum(least, vertex(True)), lambda: least)
+
+    return ops.branch(slope > 0.0, rising, lambda: least)
 
 
 def _largest_product(
