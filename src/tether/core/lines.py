@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -30,6 +31,8 @@ def _translated(source: str) -> CodeType:
 
 _NAMES = re.compile(r"\bt\d+\b")
 """The names that a line has."""
+_LONG = 400
+"""Characters of what is said within another line, at most."""
 
 
 class Name:
@@ -180,7 +183,8 @@ class Lines:
     def function(self, given: str, result: Any) -> Callable[..., Any]:
         """All that was written as a function of `given`, but for what it does not need."""
         self.write(f"return {self.text(result)}")
-        kept = _kept(self._open[0], _needed(self._open[0]), 1)
+        needed = _needed(self._open[0])
+        kept = _kept(self._open[0], needed, _once(self._open[0], needed), {})
         exec(_translated(f"def straight({given}):\n" + "\n".join(kept)), self._names)
         return cast(Callable[..., Any], self._names["straight"])
 
@@ -393,18 +397,63 @@ def _needed(block: _Block) -> set[str]:
     return needed
 
 
-def _kept(block: _Block, needed: set[str], depth: int) -> list[str]:
-    """The lines of a block that are needed."""
+def _once(block: _Block, needed: set[str]) -> set[str]:
+    """The names that one line asks for, once, in the block in which they are given and before anything moves there.
+
+    What they stand for is said in that line.
+    """
+    uses, given_by = Counter[str](), Counter[str]()
+    found: set[str] = set()
+
+    def look(block: _Block) -> None:
+        given: set[str] = set()
+        for item in block.items:
+            if isinstance(item, _Block):
+                asked = _NAMES.findall(item.head)
+                found.update(given.intersection(asked) if item.head.startswith("if ") else ())
+                look(item)
+            elif isinstance(item, _Moves):
+                asked = [name for pair in item.pairs if pair[0] in needed for name in _NAMES.findall(pair[1])]
+                found.update(given.intersection(asked))
+                given = set()
+                given_by.update(name for name, _ in item.pairs)
+            elif item[0] in needed:
+                given_by[item[0]] += 1
+                asked = _NAMES.findall(item[1])
+                if item[0] or item[1].startswith("return "):
+                    found.update(given.intersection(asked))
+                if item[0] and len(item[1]) < _LONG:
+                    given.add(item[0])
+            else:
+                continue
+            uses.update(asked)
+
+    look(block)
+    return {name for name in found if uses[name] == given_by[name] == 1}
+
+
+def _kept(
+    block: _Block, needed: set[str], once: set[str], said: dict[str, str], depth: int = 1
+) -> list[str]:
+    """The lines of a block that are needed; what is asked for `once` is said there, `said` has what it says."""
     lines: list[str] = []
+
+    def told(text: str) -> str:
+        return _NAMES.sub(lambda found: said.get(found[0], found[0]), text)
+
     for item in block.items:
         if isinstance(item, _Block):
-            inner = _kept(item, needed, depth + 1)
-            lines += [f"{'    ' * depth}{item.head}", *inner] if inner else []
+            inner = _kept(item, needed, once, said, depth + 1)
+            lines += [f"{'    ' * depth}{told(item.head)}", *inner] if inner else []
         elif isinstance(item, _Moves):
-            pairs = [pair for pair in item.pairs if pair[0] in needed]
+            pairs = [(name, told(value)) for name, value in item.pairs if name in needed]
             if pairs:
                 names, values = (", ".join(each) for each in zip(*pairs, strict=True))
                 lines.append(f"{'    ' * depth}{names} = {values}")
         elif item[0] in needed:
-            lines.append("    " * depth + (f"{item[0]} = {item[1]}" if item[0] else item[1]))
+            text = told(item[1])
+            if item[0] in once and len(text) < _LONG:
+                said[item[0]] = f"({text})"
+            else:
+                lines.append("    " * depth + (f"{item[0]} = {text}" if item[0] else text))
     return lines
