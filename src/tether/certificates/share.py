@@ -200,7 +200,7 @@ def _crossing(bracket: Bracket, ops: Ops) -> Number:
     rises = slope >= 0.0  # one of two forms of the same, in which nothing cancels
     upper, lower = ops.where(rises, -2.0 * below, root - slope), ops.where(rises, slope + root, 2.0 * bend)
     crosses = upper / ops.where(lower > 0.0, lower, 1.0)
-    crosses = ops.where(curved, crosses, ops.sqrt(crosses * ops.sqrt(crosses)))
+    crosses = ops.unless(curved, crosses, lambda: ops.sqrt(crosses * ops.sqrt(crosses)))
     beyond = ops.where(ops.logical_or(curved, crosses > 0.45), -0.4, 0.4) * (CLOSE * high)
     # So far inside that each step cuts something off.
     inside = 0.25 * CLOSE * high

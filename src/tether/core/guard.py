@@ -41,7 +41,7 @@ from tether.core.decision import (
 )
 from tether.core.finite import Labels
 from tether.core.journal.journal import Journal
-from tether.core.keeping import Keeping, recorded
+from tether.core.keeping import Keeping, recorded, recorded_pair
 from tether.core.late import MOST, Pending, advanced
 from tether.core.looking import Looking
 from tether.core.meter import Meter, Refused
@@ -179,7 +179,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
             self._overrides.reset()
             self._pending.reset()
 
-    @recorded
+    @recorded_pair
     def act(self, observation: Observation, proposal: object) -> Decision:
         """Decide what to play in this round.
 
@@ -204,7 +204,8 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
                     raise GuardMisuse(
                         f"round {self.round} already has an action; call observe(cost) before the next act"
                     )
-                self._require_round()
+                if state.rounds >= self.certificate.contract.horizon:
+                    self._require_round()
                 answer = self._actions.ask(self.prior, observation)
                 prior, _, complaint, _ = answer
                 # Once for an action that can be played all the same: where breaches are errors it must not be held

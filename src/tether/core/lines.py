@@ -422,8 +422,7 @@ def _once(block: _Block, needed: set[str]) -> set[str]:
                 asked = _NAMES.findall(item[1])
                 if item[0] or item[1].startswith("return "):
                     found.update(given.intersection(asked))
-                if item[0] and len(item[1]) < _LONG:
-                    given.add(item[0])
+                given = given.union(item[:1]) if item[0] else set()
             else:
                 continue
             uses.update(asked)

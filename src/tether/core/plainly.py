@@ -7,11 +7,12 @@ which looks at all of it again and reports it; `tests/core/test_straight.py` com
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from math import isfinite
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from tether.core.actions import Actions, Answer
 from tether.core.actuator import Actuator
@@ -24,6 +25,7 @@ from tether.core.straight import Straight, new
 from tether.core.watch import Watch
 
 _FLOATS = (float, np.float64)
+_FLOAT64 = np.dtype(float)
 
 
 class Plainly:
@@ -53,9 +55,12 @@ class Plainly:
         if state.breached or state.overridden or self._actuator.rounds:
             return None
         wish = float(proposal)
-        if not math.isfinite(wish):
+        if not isfinite(wish):
             return None
-        self._epsilon = epsilon = self._round_off(observation, None, None, answer)
+        epsilon = self._epsilon
+        fine = type(observation) is ndarray and observation.dtype is _FLOAT64
+        if not (fine and answer[1] <= epsilon >= FLOAT64):
+            self._epsilon = epsilon = self._round_off(observation, None, None, answer)
         try:
             choice = self._straight.chosen(certificate, state, self._box, observation, wish, prior, epsilon)
         except Exception:  # `_decide` meets it again, and reports it

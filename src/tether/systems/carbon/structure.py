@@ -473,18 +473,22 @@ def _excess_inside(
     """
     (own, prior), (own_1, prior_1) = first, second
     rise, prior_rise = own_1 - own, prior_1 - prior
-    bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
+    fall = (1.0 + lam) * prior_rise * prior_rise
     slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
 
-    def vertex(inside: Flag) -> Number:
+    def vertex(bend: Number, inside: Flag) -> Number:
         place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
         return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
 
     if least is None:
-        return vertex(ops.logical_and(slope > 0.0, slope < -2.0 * bend))
+        bend = rise * rise - fall
+        return vertex(bend, ops.logical_and(slope > 0.0, slope < -2.0 * bend))
 
     def rising() -> Number:
-        return ops.branch(slope < -2.0 * bend, lambda: ops.maximum(least, vertex(True)), lambda: least)
+        bend = rise * rise - fall
+        return ops.branch(
+            slope < -2.0 * bend, lambda: ops.maximum(least, vertex(bend, True)), lambda: least
+        )
 
     return ops.branch(slope > 0.0, rising, lambda: least)
 
