@@ -52,9 +52,10 @@ def documented(excess, farthest):
         if excess(0.0) <= 0.0:
             below = -bounded(-excess(0.0))
     given_up, widths, halved = None, [farthest, farthest], False
-    while high - low > 1e-5 * high and len(tried) < 16:
+    while min(high - low, left((low, below), (high, above), given_up)) > 1e-5 * high and len(tried) < 16:
         blind = above >= 1e30 or below >= -1e-30
-        late = len(tried) >= 4 or (len(tried) == 3 and high > 16.0 * low)
+        alike = given_up is not None and (high <= 16.0 * low or given_up[0] <= 16.0 * high)
+        late = len(tried) >= 4 or (len(tried) == 3 and not alike)
         slow = late and not halved and high - low > 0.3 * widths[-2]
         halved = blind or slow
         if halved:
@@ -87,8 +88,22 @@ def crossing(low, high, third):
     slope = 1.0 - bend
     root = math.sqrt(slope**2 - 4.0 * bend * points[0][1])
     at = (root - slope) / (2.0 * bend) if slope < 0.0 else -2.0 * points[0][1] / (slope + root)
-    share = a + at * (b - a) + (-4e-6 if at > 0.45 else 4e-6) * b
+    at = at**0.75 if third is None else at
+    ends = third is not None and b - a <= 0.05 * b
+    share = a + at * (b - a) + (-4e-6 if ends or at > 0.45 else 4e-6) * b
     return min(max(share, a + 2.5e-6 * b), b - 2.5e-6 * b)
+
+
+def left(low, high, third):
+    """How far above `low` the zero is at most, if the excess is convex or concave there."""
+    (a, below), (b, above) = low, high
+    if third is None or b - a > 0.05 * b or below >= -1e-30 or max(above, abs(third[1])) >= 1e30:
+        return math.inf
+    end, value = low if third[0] < a else high
+    if not (third[1] - value) * (third[0] - end) > 0.0:
+        return math.inf
+    chord = -below * (b - a) / (above - below)
+    return max(chord, end - a - value * (third[0] - end) / (third[1] - value))
 
 
 def bounded(size):
@@ -195,3 +210,22 @@ def test_what_is_known_of_both_ends_is_not_worked_out_again():
         found = largest_share(watched, None, 1.0, FLOATS, SEARCH, known)
         assert found == pytest.approx(share, rel=1e-12, abs=0.0)
         assert tried == pytest.approx(order[2:], rel=1e-12, abs=0.0)
+
+
+def test_where_the_excess_bends_one_way_the_search_ends_as_near_to_the_edge_as_it_says():
+    ends = 0
+    for root in (0.05, 0.2, 0.5, 0.9):
+        for power in (0.5, 0.8, 1.0, 1.5, 2.0, 3.0):
+            for kink in (1.0, 3.0):  # an excess that bends up may have one
+                tried = []
+
+                def excess(_, t, root=root, power=power, kink=kink if power >= 1.0 else 1.0, tried=tried):
+                    tried.append(t)
+                    away = (t / root) ** power - 1.0
+                    return kink * away if t > root else away
+
+                share = largest_share(excess, None, 1.0, FLOATS)
+                assert share <= root
+                assert share >= root * (1.0 - 1.1e-5) or len(tried) == SEARCH
+                ends += min(t for t in tried if t > root) > share * (1.0 + 1e-5)
+    assert ends > 5  # before an unsafe share was so near

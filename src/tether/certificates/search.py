@@ -31,7 +31,7 @@ class Search:
 
     @cached_property
     def _said_straight(self) -> bool:
-        """Whether the structure says, for itself, that it may be written down as straight lines, and all else may be."""
+        """Whether it may be written down as straight lines: if the structure says so, for itself."""
         system = type(self.system)
         said = system.scalar and vars(system).get("straight", False)
         return self._itself and not self.contract.scheduled and bool(said)

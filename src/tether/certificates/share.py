@@ -13,6 +13,8 @@ SEARCH = 16
 """Evaluations in the search, at most; the first two are of the proposal and of the start."""
 CLOSE = 1e-5
 """The search ends when safe and unsafe shares differ by this part of them."""
+NARROW = 0.05
+"""So near to each other, as a part of them, a safe and an unsafe share must be for the search to end before that."""
 _HUGE, _TINY = 1e30, 1e-30
 """Stand for any larger and any smaller excess, in whose place they can be computed with."""
 
@@ -162,7 +164,8 @@ def _left(bracket: Bracket, ops: Ops) -> Number:
     end, end_excess = ops.where(below, low, high), ops.where(below, low_excess, high_excess)
     rise, further = high_excess - low_excess, third_excess - end_excess
     rises = further * (third - end) > 0.0
-    known = ops.logical_and(rises, ops.logical_and(low_excess < -_TINY, high_excess < _HUGE))
+    told = ops.logical_and(low_excess < -_TINY, ops.maximum(high_excess, abs(third_excess)) < _HUGE)
+    known = ops.logical_and(ops.logical_and(rises, told), high - low <= NARROW * high)
     chord = -low_excess * (high - low) / ops.where(known, rise, 1.0)
     tangent = end - low - end_excess * (third - end) / ops.where(known, further, 1.0)
     return ops.where(known, ops.maximum(chord, tangent), math.inf)
@@ -201,7 +204,8 @@ def _crossing(bracket: Bracket, ops: Ops) -> Number:
     upper, lower = ops.where(rises, -2.0 * below, root - slope), ops.where(rises, slope + root, 2.0 * bend)
     crosses = upper / ops.where(lower > 0.0, lower, 1.0)
     crosses = ops.unless(curved, crosses, lambda: ops.sqrt(crosses * ops.sqrt(crosses)))
-    beyond = ops.where(ops.logical_or(curved, crosses > 0.45), -0.4, 0.4) * (CLOSE * high)
+    ends = ops.logical_and(curved, width <= NARROW * high)  # if it is as good as it seems, and it is safe
+    beyond = ops.where(ops.logical_or(ends, crosses > 0.45), -0.4, 0.4) * (CLOSE * high)
     # So far inside that each step cuts something off.
     inside = 0.25 * CLOSE * high
     return ops.clip(low + crosses * width + beyond, low + inside, high - inside)

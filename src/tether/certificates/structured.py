@@ -140,7 +140,7 @@ class Structured(Ways, Account, Search, Explaining):
 
     @cached_property
     def straight(self) -> bool:
-        """Whether a guard may write it down, see `tether.core.straight`: actions of one number, and `_said_straight`."""
+        """Whether a guard may write it down, see `tether.core.straight`; of vectors only the search is."""
         return self._said_straight and self.system.entries == 0
 
     @property

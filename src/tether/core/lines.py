@@ -197,9 +197,11 @@ class Lines:
         return self.line(f"_{name}({', '.join('{}' for _ in parts)})", *parts)
 
     def maximum(self, first: Any, second: Any) -> Any:
+        """See `Ops`."""
         return self._farther(first, ">=", second, -math.inf)
 
     def minimum(self, first: Any, second: Any) -> Any:
+        """See `Ops`."""
         return self._farther(first, "<=", second, math.inf)
 
     def _farther(self, first: Any, beyond: str, second: Any, idle: float) -> Any:
@@ -216,24 +218,29 @@ class Lines:
         return first if first != first else (max if beyond == ">=" else min)(first, second)
 
     def clip(self, value: Any, low: Any, high: Any) -> Any:
+        """See `Ops`."""
         if any(isinstance(each, Name) for each in (value, low, high)):
             return self.minimum(self.maximum(value, low), high)
         return FLOATS.clip(value, low, high)
 
     def largest(self, values: Any) -> Any:
+        """See `Ops`."""
         largest = values[0]
         for each in values[1:]:
             largest = self.maximum(largest, each)
         return largest
 
     def largest_of(self, function: Callable[..., Any], given: Any) -> Any:
+        """See `Ops`."""
         return self.largest([function(*each) for each in given])
 
     @staticmethod
     def fixed(values: Any) -> Any:
+        """See `Ops`."""
         return values
 
     def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
+        """See `Ops`."""
         if not isinstance(condition, Name):
             return if_true if condition else if_false
         for block in self._open:
@@ -244,15 +251,18 @@ class Lines:
         return self.line("{1} if {0} else {2}", condition, if_true, if_false)
 
     def unless(self, condition: Any, value: Any, otherwise: Callable[[], Any]) -> Any:
+        """See `Ops`."""
         return self.branch(condition, lambda: value, otherwise)
 
     def odd(self, flag: Any) -> Any:
+        """See `Ops`."""
         if not isinstance(flag, Name):
             return flag
         self.write(f"if {flag.text}: return None")
         return False
 
     def branch(self, condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any]) -> Any:
+        """See `Ops`."""
         if not isinstance(condition, Name):
             return FLOATS.branch(condition, if_true, if_false)
         with self.block(f"if {condition.text}:") as first:
@@ -280,9 +290,8 @@ class Lines:
             items[-1:-1] = elsewhere
         return result
 
-    def loop(
-        self, count: int, body: Callable[[Any], Any], carry: Any, until: Callable[[Any], Any]
-    ) -> Any:
+    def loop(self, count: int, body: Callable[[Any], Any], carry: Any, until: Callable[[Any], Any]) -> Any:
+        """See `Ops`."""
         level, moving = len(self._open), list[Name]()
 
         def begun(value: Any) -> Name:
@@ -304,6 +313,7 @@ class Lines:
         return names
 
     def turning(self, falls: Callable[[Any], Any], last: Any, most: int) -> Any:
+        """See `Ops`."""
         low, high, middle = self.fresh(), self.fresh(), self.fresh()
         self.write(f"{low.text} = 1.0")
         with self.block(f"if 1.0 < {self.text(last)}:"), self.block(f"if {self.text(falls(1.0))}:"):
@@ -321,24 +331,29 @@ class Lines:
         return low
 
     def logical_and(self, first: Any, second: Any) -> Any:
+        """See `Ops`."""
         if isinstance(first, Name) and isinstance(second, Name):
             return self.line("{} and {}", first, second)
         known, other = (second, first) if isinstance(first, Name) else (first, second)
         return other if known else False
 
     def logical_or(self, first: Any, second: Any) -> Any:
+        """See `Ops`."""
         if isinstance(first, Name) and isinstance(second, Name):
             return self.line("{} or {}", first, second)
         known, other = (second, first) if isinstance(first, Name) else (first, second)
         return True if known else other
 
     def logical_not(self, value: Any) -> Any:
+        """See `Ops`."""
         return self.line("not {}", value) if isinstance(value, Name) else not value
 
     def isfinite(self, value: Any) -> Any:
+        """See `Ops`."""
         return self._called("isfinite", value)
 
     def sqrt(self, value: Any) -> Any:
+        """See `Ops`."""
         if not isinstance(value, Name):
             return FLOATS.sqrt(value)
         self._names["_sqrt"] = math.sqrt
@@ -346,9 +361,11 @@ class Lines:
 
     @staticmethod
     def at_boundary(excess: Any, inputs: Any, share: Any, inside: Any) -> Any:  # noqa: ARG004
+        """See `Ops`."""
         return share
 
     def expm1_multiple(self, count: Any, unit: float) -> Any:
+        """See `Ops`."""
         if not isinstance(count, Name) or unit > 0.0:
             return self._called("expm1_multiple", count, unit)
         self._names["_expm1"] = math.expm1  # of what is not positive, which does not overflow
@@ -356,10 +373,12 @@ class Lines:
 
     @staticmethod
     def epsilon(value: Any) -> float:  # noqa: ARG004
+        """See `Ops`."""
         return FLOAT64
 
     @staticmethod
     def limit(value: Any) -> float:  # noqa: ARG004
+        """See `Ops`."""
         return FLOATS.limit(0.0)
 
 
@@ -431,9 +450,7 @@ def _once(block: _Block, needed: set[str]) -> set[str]:
     return {name for name in found if uses[name] == given_by[name] == 1}
 
 
-def _kept(
-    block: _Block, needed: set[str], once: set[str], said: dict[str, str], depth: int = 1
-) -> list[str]:
+def _kept(block: _Block, needed: set[str], once: set[str], said: dict[str, str], depth: int = 1) -> list[str]:
     """The lines of a block that are needed; what is asked for `once` is said there, `said` has what it says."""
     lines: list[str] = []
 

@@ -81,7 +81,7 @@ class Ops(Protocol):
         """What the one or the other gives, a number or a nest of them; for those that are `lazy` only."""
 
     def odd(self, flag: Flag) -> Flag:
-        """The flag, which holds in rounds only that are out of the ordinary; what is written down ends where it does."""
+        """The flag, which holds in rounds that are out of the ordinary; lines that are written end where it does."""
 
     def turning(self, falls: Callable[[Number], Flag], last: Number, most: int) -> Number:
         """The first whole number from 1 on at which something no longer `falls`, which it does up to there; or `last`.

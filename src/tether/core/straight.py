@@ -64,11 +64,12 @@ def _told(lines: Lines, given: Any, name: str) -> Any:
             return Name(name, lines), name
         found = [parts(each, f"{name}_{i}") for i, each in enumerate(given)]
         names, text = [each for each, _ in found], "".join(f"{text}, " for _, text in found)
-        if not hasattr(given, "_make"):
+        named: Any = given
+        if not hasattr(named, "_make"):
             return tuple(names), f"({text})"
-        known = {field: False for field in ("breached", "overridden") if field in given._fields}
-        known |= {field: getattr(given, field) for field in ("epsilon",) if field in given._fields}
-        return given._make(names)._replace(**known), f"({text})"
+        known = {field: False for field in ("breached", "overridden") if field in named._fields}
+        known |= {field: getattr(named, field) for field in ("epsilon",) if field in named._fields}
+        return named._make(names)._replace(**known), f"({text})"
 
     names, text = parts(given, name)
     lines.write(f"{text} = {name}" if len(given) else "pass")
@@ -176,11 +177,18 @@ class Straight:
         """
         choose = self._choose.get(epsilon) if certificate is self._of else None
         if choose is None:
-            choose = self._choosing(certificate, state, box, epsilon)
+            self._forget(certificate)
+            choose = self._written(
+                certificate, ("choose", box, epsilon), lambda: choosing(certificate, state, box, epsilon)
+            )
+            self._choose[epsilon] = choose
         seen = row(observation) if certificate.sees else ()
         if seen is None:
             raise NotWritten
-        choice: Choice | None = choose(state, seen, math.nan if wish is None else wish, prior)
+        try:
+            choice: Choice | None = choose(state, seen, math.nan if wish is None else wish, prior)
+        except IndexError:  # too few numbers were seen
+            choice = None
         if choice is None:
             raise NotWritten
         action = choice[0]
@@ -198,22 +206,17 @@ class Straight:
         update = self._update.get(key) if certificate is self._of else None
         if update is None:
             self._forget(certificate)
-            written = certificate.written.of(
-                ("update", key), lambda: updating(certificate, state, taken, epsilon)
+            update = self._written(
+                certificate, ("update", key), lambda: updating(certificate, state, taken, epsilon)
             )
-            if written is None:
-                raise NotWritten
-            self._update[key] = update = written
+            self._update[key] = update
         return update
 
-    def _choosing(self, certificate: Any, state: Any, box: Box, epsilon: float) -> Callable[..., Any]:
-        self._forget(certificate)
-        written = certificate.written.of(
-            ("choose", box, epsilon), lambda: choosing(certificate, state, box, epsilon)
-        )
+    @staticmethod
+    def _written(certificate: Any, key: Any, write: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+        written: Callable[..., Any] | None = certificate.written.of(key, write)
         if written is None:
             raise NotWritten
-        self._choose[epsilon] = written
         return written
 
     def _forget(self, certificate: Certificate) -> None:

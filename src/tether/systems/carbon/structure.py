@@ -486,9 +486,7 @@ def _excess_inside(
 
     def rising() -> Number:
         bend = rise * rise - fall
-        return ops.branch(
-            slope < -2.0 * bend, lambda: ops.maximum(least, vertex(bend, True)), lambda: least
-        )
+        return ops.branch(slope < -2.0 * bend, lambda: ops.maximum(least, vertex(bend, True)), lambda: least)
 
     return ops.branch(slope > 0.0, rising, lambda: least)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
@@ -215,9 +216,7 @@ def _square_excess(own: Number, prior: Number, lam: Number, ops: Ops) -> Number:
     return short * short - (1.0 + lam) * prior_short * prior_short
 
 
-def _turn(
-    own: Number, prior: Number, rise: Number, prior_rise: Number, lam: Number
-) -> tuple[Number, Number]:
+def _turn(own: Number, prior: Number, rise: Number, prior_rise: Number, lam: Number) -> tuple[Number, Number]:
     """(bend, half the slope at its start) of the excess on a line along which (z, z+) rise so much, both positive."""
     bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
     return bend, rise * own - (1.0 + lam) * prior_rise * prior
@@ -233,16 +232,18 @@ def _square_excess_inside(
     turns = ops.logical_and(slope > 0.0, bend < 0.0)
     places = [(turns, -slope, bend)]
     places += [(start * change < 0.0, -start, change) for start, change in ((own, rise), (prior, prior_rise))]
+
+    def at_least(least: Number, upper: Number, lower: Number) -> Number:
+        place = ops.minimum(upper / lower, 1.0)
+        return ops.maximum(least, _square_excess(own + place * rise, prior + place * prior_rise, lam, ops))
+
     for between, upper, lower in places:
-
-        def there(least: Number = least, upper: Number = upper, lower: Number = lower) -> Number:
-            place = ops.minimum(upper / lower, 1.0)
-            return ops.maximum(
-                least, _square_excess(own + place * rise, prior + place * prior_rise, lam, ops)
-            )
-
-        least = ops.branch(between, there, lambda least=least: least)
+        least = ops.branch(between, partial(at_least, least, upper, lower), partial(_same, least))
     return least
+
+
+def _same(number: Number) -> Number:
+    return number
 
 
 def _largest_square_excess(
