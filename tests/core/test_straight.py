@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tether
+from tether.assure.attack import loosened
 from tether.core import straight
 from tether.core.certificate import Box, Outcome
 from tether.core.lines import Lines, Name
@@ -140,11 +141,12 @@ def test_an_ordinary_round_is_decided_and_closed_in_the_short_way(monkeypatch):
         guard.act(0.5, "no")  # which is not ordinary
 
 
-def searched(system, lam: float, b: float, way: str, proposals: str = "hostile"):
+def searched(system, lam: float, b: float, way: str, proposals: str = "hostile", loosen: str | None = None):
     """What a structured guard decides in an episode; `plain` asks the certificate itself, `lines` writes its search."""
     env, draw = system.env(), random.Random(0)
     episode = system.draw(0, 1)
-    certificate = tether.Structured(env.contract(lam, b), env.structure)
+    structure = env.structure if loosen is None else loosened(env.structure, loosen)
+    certificate = tether.Structured(env.contract(lam, b), structure)
     assert certificate._said_straight
     if way != "straight":
         for name in ("straight", "_said_straight"):
@@ -182,6 +184,16 @@ def test_every_digit_of_a_structured_guard_is_that_of_its_own_functions(name, la
     plain = searched(system, lam, b, "plain", proposals)
     for way in ("lines", "straight"):
         assert same(searched(system, lam, b, way, proposals), plain)
+
+
+@pytest.mark.parametrize("name", ["carbon", "cooling", "inference"])
+def test_a_structure_that_claims_too_much_is_written_down_as_it_is(name):
+    system = registry.find(name)
+    true = searched(system, 0.5, 0.5, "straight", "ordinary")
+    for bound in system.env().structure.loosenable:
+        plain, lines = (searched(system, 0.5, 0.5, way, "ordinary", bound) for way in ("plain", "straight"))
+        assert same(plain, lines)
+        assert not same(lines, true) or bound == "later"
 
 
 def test_an_ordinary_structured_round_is_decided_and_closed_in_the_short_way(monkeypatch):
