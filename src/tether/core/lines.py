@@ -8,6 +8,7 @@ left out in the end, in all blocks.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -185,7 +186,7 @@ class Lines:
         self.write(f"return {self.text(result)}")
         needed = _needed(self._open[0])
         kept = _kept(self._open[0], needed, _once(self._open[0], needed), {})
-        exec(_translated(f"def straight({given}):\n" + "\n".join(kept)), self._names)
+        exec(_translated(f"def straight({given}):\n" + "\n".join(_reused(kept))), self._names)
         return cast(Callable[..., Any], self._names["straight"])
 
     def _called(self, name: str, *parts: Any) -> Any:
@@ -473,3 +474,44 @@ def _kept(block: _Block, needed: set[str], once: set[str], said: dict[str, str],
             else:
                 lines.append("    " * depth + (f"{item[0]} = {text}" if item[0] else text))
     return lines
+
+
+def _reused(lines: list[str]) -> list[str]:
+    """The lines with few names: each is used again once nothing asks for what it stood for.
+
+    Python lays out all names of a function whenever it is called, and takes ten times as long once they do not fit into
+    the 16 kB that it has at hand.
+    """
+    found = [_NAMES.findall(line) for line in lines]
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for i, names in enumerate(found):
+        for name in names:
+            first.setdefault(name, i)
+            last[name] = i
+    for start, end in _loops(lines):  # what was given before a loop is asked for in each of its rounds
+        for name, at in last.items():
+            if first[name] < start <= at <= end:
+                last[name] = end
+    ending: dict[int, list[str]] = {}
+    for name, at in last.items():
+        ending.setdefault(at + 1, []).append(name)
+    free, fresh = list[str](), itertools.count(1)
+    short: dict[str, str] = {}
+    for i, names in enumerate(found):
+        free += [short[name] for name in ending.get(i, ())]
+        for name in names:
+            if first[name] == i and name not in short:
+                short[name] = free.pop() if free else f"t{next(fresh)}"
+    return [_NAMES.sub(lambda found: short[found[0]], line) for line in lines]
+
+
+def _loops(lines: list[str]) -> list[tuple[int, int]]:
+    """(first line, last line) of each loop, the inner ones first."""
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+    loops = []
+    for start, line in enumerate(lines):
+        if line.lstrip().startswith(("for ", "while ")):
+            inside = itertools.takewhile(lambda depth: depth > depths[start], depths[start + 1 :])
+            loops.append((start, start + sum(1 for _ in inside)))
+    return loops[::-1]
