@@ -82,10 +82,14 @@ def largest_share(
         share = _next_share(bracket, halved, ops)
         return _narrowed(bracket, share, excess(constant, share), farthest, halved, False, False, ops)
 
+    def near(bracket: Bracket) -> Flag:
+        width, close = bracket.high - bracket.low, CLOSE * bracket.high
+        wide = ops.logical_not(width <= NARROW * bracket.high)
+        left = ops.unless(wide, math.inf, lambda: _left(bracket, ops))
+        return ops.logical_or(width <= close, left <= close)
+
     def found(bracket: Bracket) -> Flag:
-        close = CLOSE * bracket.high
-        near = ops.logical_or(bracket.high - bracket.low <= close, _left(bracket, ops) <= close)
-        return ops.logical_and(bracket.step > 0.5, near)
+        return ops.logical_and(bracket.step > 0.5, near(bracket))
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
     bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero, zero, zero > 0.0, zero)
@@ -95,7 +99,7 @@ def largest_share(
         at_start, at_proposal = known
         bracket = _narrowed(bracket._replace(step=0.0), 1.0, at_proposal, farthest, False, True, True, ops)
         bracket = _narrowed(bracket, 0.0, at_start, farthest, False, False, True, ops)
-        share = ops.loop(turns - 2, searched, bracket, found).low
+        share = ops.loop(turns - 2, searched, bracket, near).low
     inside = ops.logical_and(share < 1.0, share > 0.0)
     return ops.at_boundary(excess, inputs, share, inside)
 
@@ -126,19 +130,25 @@ def _narrowed(
     safe = value <= 0.0
     # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
     from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
-    below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
-    above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
-    return Bracket(
-        ops.where(safe, share, low),
-        ops.where(from_below, ops.maximum(high, share), ops.where(first, farthest, share)),
-        ops.where(from_below, below, low_excess),
-        ops.where(from_below, high_excess, above),
-        ops.where(second, farthest, ops.where(safe, low, high)),
-        ops.where(second, 0.0 * farthest, ops.where(safe, low_excess, high_excess)),
-        ops.where(second, farthest, ops.maximum(high, third) - ops.minimum(low, third)),
-        halved,
-        step + 1.0,
-    )
+    span = ops.maximum(high, third) - ops.minimum(low, third)
+    rest = ops.where(second, farthest, span), halved, step + 1.0
+
+    def outside(end: Number, its_excess: Number) -> tuple[Number, Number]:
+        return ops.where(second, farthest, end), ops.where(second, 0.0 * farthest, its_excess)
+
+    def raised() -> Bracket:
+        below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
+        ends = ops.where(safe, share, low), ops.maximum(high, share), below, high_excess
+        return Bracket(*ends, *outside(low, low_excess), *rest)
+
+    def lowered() -> Bracket:
+        above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
+        ends = low, ops.where(first, farthest, share), low_excess, above
+        return Bracket(*ends, *outside(high, high_excess), *rest)
+
+    if ops.lazy:
+        return ops.branch(from_below, raised, lowered)
+    return Bracket(*[ops.where(from_below, *pair) for pair in zip(raised(), lowered(), strict=True)])
 
 
 def _halved(bracket: Bracket, ops: Ops) -> Flag:
@@ -165,7 +175,7 @@ def _left(bracket: Bracket, ops: Ops) -> Number:
     rise, further = high_excess - low_excess, third_excess - end_excess
     rises = further * (third - end) > 0.0
     told = ops.logical_and(low_excess < -_TINY, ops.maximum(high_excess, abs(third_excess)) < _HUGE)
-    known = ops.logical_and(ops.logical_and(rises, told), high - low <= NARROW * high)
+    known = ops.logical_and(rises, told)
     chord = -low_excess * (high - low) / ops.where(known, rise, 1.0)
     tangent = end - low - end_excess * (third - end) / ops.where(known, further, 1.0)
     return ops.where(known, ops.maximum(chord, tangent), math.inf)

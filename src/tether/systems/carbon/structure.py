@@ -227,7 +227,9 @@ class CarbonStructure(Structure):
         under = ops.minimum(ops.maximum(under, 0.0), r * (work + below))
         most = ops.minimum(worst, self.backlog_max)
         excess = self._excess(now, action, ops)
-        if plan == 0:
+        if plan == 1 and type(now.high) is float and now.high == math.inf:
+            totals: tuple[Number, ...] = (excess,)
+        elif plan == 0:
             totals = (excess, *self._prior_totals(now, action, less, under, ops))
         else:
             affordable = (most + self.demand_max) * _UP <= (eta - nu) * now.high
