@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from tether.core.certificate import Action
@@ -12,9 +13,9 @@ from tether.core.ops import Flag, Number, Ops
 SEARCH = 16
 """Evaluations in the search, at most; the first two are of the proposal and of the start."""
 CLOSE = 1e-5
-"""The search ends when safe and unsafe shares differ by this part of them."""
+"""The search ends when safe and unsafe shares differ by this part of them, or would (`_left`)."""
 NARROW = 0.05
-"""So near to each other, as a part of them, a safe and an unsafe share must be for the search to end before that."""
+"""So near to each other, as a part of them, a safe and an unsafe share are before it is asked how much is left."""
 _HUGE, _TINY = 1e30, 1e-30
 """Stand for any larger and any smaller excess, in whose place they can be computed with."""
 
@@ -52,13 +53,14 @@ def largest_share(
 
     The proposal itself, t = 1, is tried first, and the start, t = 0; then the way up to `farthest` is searched. A step
     goes where the parabola through the ends of the bracket and the end before them crosses zero, and a little beyond,
-    towards the end that is farther off: for an excess that is a parabola both ends are there after two such steps. The
-    largest of several excesses has kinks; so where two steps have left more than 0.3 of the bracket it is halved,
-    and where an end's excess says nothing of its size; or its logarithm while the ends are of different size, so that a
-    small share of a far proposal is found as well. What is returned was checked itself and is safe however the
-    excess behaves; an excess that is not a number is not safe. All evaluations are `turns` of one loop, so that a
-    compiler sees the excess once. In JAX the derivative is that of the boundary: excess(inputs, t) = 0 gives dt =
-    -d excess / (slope in t).
+    towards the end that is farther off, or inward if that is to be the last one (`_near`). The first step has a line
+    only, which crosses too early if the excess bends up, as a parabola that begins flat crosses at the root of that:
+    it goes halfway between them, by the logarithm. The largest of several excesses has kinks; so where two steps have
+    left more than 0.3 of the bracket it is halved, and where an end's excess says nothing of its size; or its logarithm
+    while the ends are of different size, so that a small share of a far proposal is found as well. What is returned was
+    checked itself and is safe however the excess behaves; an excess that is not a number is not safe. All evaluations
+    are `turns` of one loop, so that a compiler sees the excess once. In JAX the derivative is that of the boundary:
+    excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
 
     `known` are the excesses of the start and of the proposal, which is not safe, if they were worked out before.
     """
@@ -82,14 +84,8 @@ def largest_share(
         share = _next_share(bracket, halved, ops)
         return _narrowed(bracket, share, excess(constant, share), farthest, halved, False, False, ops)
 
-    def near(bracket: Bracket) -> Flag:
-        width, close = bracket.high - bracket.low, CLOSE * bracket.high
-        wide = ops.logical_not(width <= NARROW * bracket.high)
-        left = ops.unless(wide, math.inf, lambda: _left(bracket, ops))
-        return ops.logical_or(width <= close, left <= close)
-
     def found(bracket: Bracket) -> Flag:
-        return ops.logical_and(bracket.step > 0.5, near(bracket))
+        return ops.logical_and(bracket.step > 0.5, _near(bracket, ops))
 
     # Where the proposal is safe the bracket closes at once: both ends are 1 from then on.
     bracket = Bracket(zero, zero, zero - _TINY, zero + _TINY, zero, zero, zero, zero > 0.0, zero)
@@ -99,7 +95,7 @@ def largest_share(
         at_start, at_proposal = known
         bracket = _narrowed(bracket._replace(step=0.0), 1.0, at_proposal, farthest, False, True, True, ops)
         bracket = _narrowed(bracket, 0.0, at_start, farthest, False, False, True, ops)
-        share = ops.loop(turns - 2, searched, bracket, near).low
+        share = ops.loop(turns - 2, searched, bracket, partial(_near, ops=ops)).low
     inside = ops.logical_and(share < 1.0, share > 0.0)
     return ops.at_boundary(excess, inputs, share, inside)
 
@@ -131,24 +127,26 @@ def _narrowed(
     # The start is where the search begins, safe or not; the proposal's excess stands for that of the farthest.
     from_below = ops.logical_or(safe, ops.logical_and(second, ops.logical_not(first)))
     span = ops.maximum(high, third) - ops.minimum(low, third)
-    rest = ops.where(second, farthest, span), halved, step + 1.0
+    kept = bracket._replace(width=ops.where(second, farthest, span), halved=halved, step=step + 1.0)
 
-    def outside(end: Number, its_excess: Number) -> tuple[Number, Number]:
-        return ops.where(second, farthest, end), ops.where(second, 0.0 * farthest, its_excess)
+    def outside(end: Number, its_excess: Number) -> Bracket:
+        its_excess = ops.where(second, 0.0 * farthest, its_excess)
+        return kept._replace(third=ops.where(second, farthest, end), third_excess=its_excess)
 
     def raised() -> Bracket:
         below = ops.where(safe, ops.clip(value, -_HUGE, -_TINY), -_TINY)
-        ends = ops.where(safe, share, low), ops.maximum(high, share), below, high_excess
-        return Bracket(*ends, *outside(low, low_excess), *rest)
+        ends = ops.where(safe, share, low), ops.maximum(high, share)
+        return outside(low, low_excess)._replace(low=ends[0], high=ends[1], low_excess=below)
 
     def lowered() -> Bracket:
         above = ops.where(value < _HUGE, ops.maximum(value, _TINY), _HUGE)
-        ends = low, ops.where(first, farthest, share), low_excess, above
-        return Bracket(*ends, *outside(high, high_excess), *rest)
+        end = ops.where(first, farthest, share)
+        return outside(high, high_excess)._replace(high=end, high_excess=above)
 
     if ops.lazy:
         return ops.branch(from_below, raised, lowered)
-    return Bracket(*[ops.where(from_below, *pair) for pair in zip(raised(), lowered(), strict=True)])
+    either_end: list[Any] = [ops.where(from_below, *pair) for pair in zip(raised(), lowered(), strict=True)]
+    return Bracket(*either_end)
 
 
 def _halved(bracket: Bracket, ops: Ops) -> Flag:
@@ -161,6 +159,14 @@ def _halved(bracket: Bracket, ops: Ops) -> Flag:
     slow = ops.logical_and(slow, ops.logical_not(early))
     blind = ops.logical_or(bracket.high_excess >= _HUGE, bracket.low_excess >= -_TINY)
     return ops.logical_or(blind, ops.logical_and(slow, ops.logical_not(bracket.halved)))
+
+
+def _near(bracket: Bracket, ops: Ops) -> Flag:
+    """Whether the low end is as near to where the excess crosses zero as is wanted."""
+    width, close = bracket.high - bracket.low, CLOSE * bracket.high
+    wide = ops.logical_not(width <= NARROW * bracket.high)
+    left = ops.unless(wide, math.inf, lambda: _left(bracket, ops))
+    return ops.logical_or(width <= close, left <= close)
 
 
 def _left(bracket: Bracket, ops: Ops) -> Number:

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tether.core import convert, validate
-from tether.core.actions import Actions, Answer, equal
+from tether.core.actions import Answer, equal
 from tether.core.actuator import Actuator, tolerating
 from tether.core.certificate import (
     CERTIFICATE_PARTS,
@@ -39,7 +38,7 @@ from tether.core.decision import (
     PriorFailed,
     Reason,
 )
-from tether.core.finite import Labels
+from tether.core.finite import Labels, actions_of
 from tether.core.journal.journal import Journal
 from tether.core.keeping import Keeping, recorded, recorded_pair
 from tether.core.late import MOST, Pending, advanced
@@ -151,7 +150,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         most = min(MOST, certificate.contract.horizon) if most_pending is None else most_pending
         self._pending = Pending(validate.count("most_pending", most))
         self.norm: Norm = norm
-        self._actions = _actions_of(certificate, low, high)
+        self._actions = actions_of(certificate, low, high)
         self._actuator = Actuator(tolerance, quantum, levels, self._actions)
         self.certificate = tolerating(certificate, self._actuator, norm)
         self._box = Box(self._actions.low, self._actions.high, norm)
@@ -494,13 +493,3 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
                 "with several contracts or a finite set of actions the plant must play what was decided: "
                 f"{type(self.certificate).__name__} cannot take another action into account; the round stays open"
             )
-
-
-def _actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None) -> Actions:
-    """The actions of a guard: those of its certificate's finite set, if it has one, else between the bounds."""
-    actions = getattr(certificate, "actions", None)
-    if actions is None:
-        return Actions(low, high)
-    if any(bound is not None and np.any(np.isfinite(bound)) for bound in (low, high)):
-        raise ValueError(f"a finite set of actions has no bounds, got low={low!r}, high={high!r}")
-    return Labels(actions)

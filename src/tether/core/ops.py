@@ -56,8 +56,7 @@ class Ops(Protocol):
 
     cases: int
     """Axes of every value that count cases before its own: 1 in a fleet (`tether.core.fleet_ops`), else 0."""
-    lazy: bool
-    """Whether `unless` computes what it gives only where it is asked for, and a loop ends where it may."""
+    lazy: bool  # whether `unless` computes only what is asked for, and a loop ends where it may
 
     # One number a case.
     def maximum(self, first: Number, second: Number) -> Number:

@@ -23,7 +23,8 @@ from typing import Any, cast
 import numpy as np
 
 from tether.core.certificate import Action, Box, Certificate, Choice, Outcome
-from tether.core.lines import MOST, Lines, Name
+from tether.core.lines import Lines, Name
+from tether.core.listing import MOST
 from tether.core.ops import Ops
 
 new: Any = tuple.__new__

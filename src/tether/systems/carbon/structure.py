@@ -121,7 +121,7 @@ class CarbonStructure(Structure):
     recovery: ClassVar[str | None] = "clear"
     straight: ClassVar[bool] = True
     turns: ClassVar[int] = 10
-    """Its excess is made of few parabolas: the search has mostly ended after seven."""
+    """Its excess is made of few parabolas: the search has mostly ended after six."""
     gap_names: ClassVar[tuple[str, ...]] = ("above", "below")
     sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
     terms: ClassVar[int] = 2
@@ -227,11 +227,10 @@ class CarbonStructure(Structure):
         under = ops.minimum(ops.maximum(under, 0.0), r * (work + below))
         most = ops.minimum(worst, self.backlog_max)
         excess = self._excess(now, action, ops)
-        if plan == 1 and type(now.high) is float and now.high == math.inf:
-            totals: tuple[Number, ...] = (excess,)
-        elif plan == 0:
+        totals: Numbers = (excess,)
+        if plan == 0:
             totals = (excess, *self._prior_totals(now, action, less, under, ops))
-        else:
+        elif not (type(now.high) is float and now.high == math.inf):
             affordable = (most + self.demand_max) * _UP <= (eta - nu) * now.high
             totals = (ops.where(affordable, excess, math.inf),)
         return Bounds(
@@ -273,21 +272,17 @@ class CarbonStructure(Structure):
             corners.append(ended)
             edges.append(level + ended)
 
-        if ops.lazy:  # each corner is looked at once, and a vertex only where there is one
-            excess = ops.largest([_excess_at(*each, lam, ops) for each in corners])
-            for edge in edges:
-                excess = _excess_inside(edge[:2], edge[2:], lam, ops, excess)
-            return self._capped(excess, lam, ops)
-
         def along(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
             inside = _excess_inside((own, prior), (own_1, prior_1), lam, ops)
             ends = ops.maximum(_excess_at(own, prior, lam, ops), _excess_at(own_1, prior_1, lam, ops))
             return ops.maximum(ends, inside)
 
-        return self._capped(ops.largest_of(along, edges), lam, ops)
-
-    def _capped(self, excess: Number, lam: Number, ops: Ops) -> Number:
-        """What is left of the largest F where the cap is counted and where y is below 0."""
+        if ops.lazy:  # each corner is looked at once, and a vertex only where there is one
+            excess = ops.largest([_excess_at(*each, lam, ops) for each in corners])
+            for edge in edges:
+                excess = _excess_inside(edge[:2], edge[2:], lam, ops, excess)
+        else:
+            excess = ops.largest_of(along, edges)
         cap = self.backlog_max
         return ops.maximum(ops.minimum(excess, cap * cap + cap - lam), -lam)
 
@@ -461,17 +456,12 @@ def _excess_at(own: Number, prior: Number, lam: Number, ops: Ops) -> Number:
 
 
 def _excess_inside(
-    first: tuple[Number, Number],
-    second: tuple[Number, Number],
-    lam: Number,
-    ops: Ops,
-    least: Number | None = None,
+    first: Numbers, second: Numbers, lam: Number, ops: Ops, least: Number | None = None
 ) -> Number:
     """The largest excess inside of the line between two points (y, y+) whose y+ are not negative.
 
     Along the line, place t in [0, 1], it is a parabola: largest at its vertex, if it bends down and that is inside. If
-    not, one of the ends is the largest; what is given then is that of the first. What is found is `least` at least; if
-    that is given nothing is computed where there is no vertex.
+    not, one of the ends is the largest; what is given then is that of the first, or `least` if that is not smaller.
     """
     (own, prior), (own_1, prior_1) = first, second
     rise, prior_rise = own_1 - own, prior_1 - prior

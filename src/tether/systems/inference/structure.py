@@ -65,7 +65,7 @@ class InferenceStructure(Structure):
     recovery: ClassVar[str | None] = "idle"
     straight: ClassVar[bool] = True
     turns: ClassVar[int] = 10
-    """Its excess is made of few parabolas: the search has mostly ended after seven."""
+    """Its excess is made of few parabolas: the search has mostly ended after six."""
     gap_names: ClassVar[tuple[str, ...]] = ("below",)
     sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
 
