@@ -122,6 +122,18 @@ EXCESSES = [
     *(lambda t, root=root: (t - root) * (0.02 if t > root else 1.0) for root in (0.01, 0.2, 0.9)),
     *(lambda t, root=root: math.nan if t > root else -1.0 for root in (1e-6, 0.1, 0.8)),
     *(lambda t, root=root: math.inf if t > root else -math.inf for root in (1e-6, 0.1, 0.8)),
+    *(
+        lambda t, root=root, power=power: (t / root) ** power - 1.0
+        for root in (0.09, 0.2, 0.37, 0.62, 0.93)
+        for power in (0.5, 0.8, 1.3, 2.0, 3.0)
+    ),
+    *(
+        lambda t, root=root, kink=kink: max((t / root) ** 2 - 1.0, kink * (t - root), 3.0 * (t - 0.5) - 0.3)
+        for root in (0.15, 0.4, 0.58)
+        for kink in (0.1, 2.0, 40.0)
+    ),
+    *(lambda t, root=root: math.atan(9.0 * (t - root)) for root in (0.15, 0.4, 0.77)),
+    *(lambda t, root=root: (t - root) * abs(t - root) for root in (0.15, 0.4, 0.77)),
     lambda t: math.nan,
     lambda t: 0.0 if t <= 0.5 else 1.0,
     lambda t: 0.0,
@@ -145,6 +157,23 @@ def test_the_search_tries_what_its_documentation_says(farthest):
         expected, order = documented(excess, farthest)
         assert largest_share(watched, None, farthest, FLOATS) == pytest.approx(expected, rel=1e-12, abs=0.0)
         assert tried == pytest.approx(order, rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("farthest", FARTHEST)
+def test_what_was_worked_out_before_is_not_worked_out_again(farthest):
+    for excess in EXCESSES:
+        expected, order = documented(excess, farthest)
+        if excess(1.0) <= 0.0 or len(order) < 3:
+            continue
+        tried = []
+
+        def watched(_, share, excess=excess, tried=tried):
+            tried.append(share)
+            return excess(share)
+
+        found = largest_share(watched, None, farthest, FLOATS, SEARCH, (excess(0.0), excess(1.0)))
+        assert found == pytest.approx(expected, rel=1e-12, abs=0.0)
+        assert tried == pytest.approx(order[2:], rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize("farthest", FARTHEST)
