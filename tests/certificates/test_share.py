@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tether.certificates.share import CLOSE, SEARCH, largest_share
+from tether.certificates.share import CLOSE, SEARCH, Bracket, _left, largest_share
 from tether.core.ops import FLOATS, NUMPY
 
 
@@ -239,6 +239,43 @@ def test_what_is_known_of_both_ends_is_not_worked_out_again():
         found = largest_share(watched, None, 1.0, FLOATS, SEARCH, known)
         assert found == pytest.approx(share, rel=1e-12, abs=0.0)
         assert tried == pytest.approx(order[2:], rel=1e-12, abs=0.0)
+
+
+def a_bracket(low, high, third):
+    """Between two points (share, excess), with the one before them."""
+    return Bracket(low[0], high[0], low[1], high[1], *third, width=1.0, halved=False, step=5.0)
+
+
+def test_what_is_left_of_the_way_is_at_most_what_a_line_on_either_side_says():
+    for power in (0.4, 0.7, 1.0, 1.6, 4.0):
+
+        def at(share, power=power):
+            return share, 2.0 * (share**power - 0.5**power)
+
+        for low, high, third in (
+            (0.49, 0.51, 0.3),
+            (0.49, 0.51, 0.9),
+            (0.4999, 0.52, 0.45),
+            (0.3, 0.501, 0.7),
+        ):
+            points = at(low), at(high), at(third)
+            left = _left(a_bracket(*points), FLOATS)
+            assert left >= (0.5 - low) * (1.0 - 1e-9)
+            chord = (0.0 - points[0][1]) * (high - low) / (points[1][1] - points[0][1])
+            end = points[0] if third < low else points[1]
+            slope = (points[2][1] - end[1]) / (third - end[0])
+            assert left == pytest.approx(max(chord, end[0] - end[1] / slope - low), rel=1e-9)
+
+
+def test_nothing_is_known_of_what_is_left_where_an_excess_says_nothing_of_its_size():
+    known = (0.49, -0.1), (0.51, 0.1), (0.3, -1.1)
+    assert 0.0 < _left(a_bracket(*known), FLOATS) < 0.02
+    for i, excess in ((0, -1e-30), (1, 1e30), (2, -1e30), (2, -0.1), (2, 0.2)):
+        odd = [point if i != j else (point[0], excess) for j, point in enumerate(known)]
+        assert _left(a_bracket(*odd), FLOATS) == math.inf
+    outside = known[0], known[1], (0.51, 0.1)
+    assert _left(a_bracket(*outside), FLOATS) == math.inf
+    assert _left(a_bracket(known[0], known[1], (0.9, 1e30)), FLOATS) == math.inf
 
 
 def test_where_the_excess_bends_one_way_the_search_ends_as_near_to_the_edge_as_it_says():
