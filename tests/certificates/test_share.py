@@ -54,7 +54,8 @@ def documented(excess, farthest):
     given_up, widths, halved = None, [farthest, farthest], False
     while min(high - low, left((low, below), (high, above), given_up)) > 1e-5 * high and len(tried) < 16:
         blind = above >= 1e30 or below >= -1e-30
-        alike = given_up is not None and (high <= 16.0 * low or given_up[0] <= 16.0 * high)
+        fallen = given_up is not None and high < given_up[0] <= 16.0 * high and 4.0 * above <= given_up[1]
+        alike = high <= 16.0 * low or fallen
         late = len(tried) >= 4 or (len(tried) == 3 and not alike)
         slow = late and not halved and high - low > 0.3 * widths[-2]
         halved = blind or slow
@@ -88,7 +89,7 @@ def crossing(low, high, third):
     slope = 1.0 - bend
     root = math.sqrt(slope**2 - 4.0 * bend * points[0][1])
     at = (root - slope) / (2.0 * bend) if slope < 0.0 else -2.0 * points[0][1] / (slope + root)
-    at = at**0.75 if third is None else at
+    at = at**0.75 if third is None and at > 1.0 / 16.0 else at
     ends = third is not None and b - a <= 0.05 * b
     share = a + at * (b - a) + (-4e-6 if ends or at > 0.45 else 4e-6) * b
     return min(max(share, a + 2.5e-6 * b), b - 2.5e-6 * b)

@@ -55,7 +55,7 @@ def largest_share(
     goes where the parabola through the ends of the bracket and the end before them crosses zero, and a little beyond,
     towards the end that is farther off, or inward if that is to be the last one (`_near`). The first step has a line
     only, which crosses too early if the excess bends up, as a parabola that begins flat crosses at the root of that:
-    it goes halfway between them, by the logarithm. The largest of several excesses has kinks; so where two steps have
+    unless that is far it goes halfway between them, by the logarithm. The largest of several excesses has kinks; so where two steps have
     left more than 0.3 of the bracket it is halved, and where an end's excess says nothing of its size; or its logarithm
     while the ends are of different size, so that a small share of a far proposal is found as well. What is returned was
     checked itself and is safe however the excess behaves; an excess that is not a number is not safe. All evaluations
@@ -154,7 +154,9 @@ def _halved(bracket: Bracket, ops: Ops) -> Flag:
     low, high, step = bracket.low, bracket.high, bracket.step
     # Not at numbers that come about by themselves, such as a quarter: a compiler may round them to the other side.
     slow = high - low > 0.3 * bracket.width
-    alike = ops.logical_or(high <= 16.0 * low, bracket.third <= 16.0 * high)
+    fallen = ops.logical_and(bracket.third > high, bracket.third <= 16.0 * high)
+    fallen = ops.logical_and(fallen, 4.0 * bracket.high_excess <= bracket.third_excess)
+    alike = ops.logical_or(high <= 16.0 * low, fallen)
     early = ops.logical_and(step < 3.5, ops.logical_or(step < 2.5, alike))
     slow = ops.logical_and(slow, ops.logical_not(early))
     blind = ops.logical_or(bracket.high_excess >= _HUGE, bracket.low_excess >= -_TINY)
@@ -219,7 +221,8 @@ def _crossing(bracket: Bracket, ops: Ops) -> Number:
     rises = slope >= 0.0  # one of two forms of the same, in which nothing cancels
     upper, lower = ops.where(rises, -2.0 * below, root - slope), ops.where(rises, slope + root, 2.0 * bend)
     crosses = upper / ops.where(lower > 0.0, lower, 1.0)
-    crosses = ops.unless(curved, crosses, lambda: ops.sqrt(crosses * ops.sqrt(crosses)))
+    early = ops.logical_and(ops.logical_not(curved), crosses > 1.0 / 16.0)
+    crosses = ops.unless(ops.logical_not(early), crosses, lambda: ops.sqrt(crosses * ops.sqrt(crosses)))
     ends = ops.logical_and(curved, width <= NARROW * high)  # if it is as good as it seems, and it is safe
     beyond = ops.where(ops.logical_or(ends, crosses > 0.45), -0.4, 0.4) * (CLOSE * high)
     # So far inside that each step cuts something off.
