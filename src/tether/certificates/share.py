@@ -55,12 +55,12 @@ def largest_share(
     goes where the parabola through the ends of the bracket and the end before them crosses zero, and a little beyond,
     towards the end that is farther off, or inward if that is to be the last one (`_near`). The first step has a line
     only, which crosses too early if the excess bends up, as a parabola that begins flat crosses at the root of that:
-    unless that is far it goes halfway between them, by the logarithm. The largest of several excesses has kinks; so where two steps have
-    left more than 0.3 of the bracket it is halved, and where an end's excess says nothing of its size; or its logarithm
-    while the ends are of different size, so that a small share of a far proposal is found as well. What is returned was
-    checked itself and is safe however the excess behaves; an excess that is not a number is not safe. All evaluations
-    are `turns` of one loop, so that a compiler sees the excess once. In JAX the derivative is that of the boundary:
-    excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
+    unless that is far it goes halfway between them, by the logarithm. The largest of several excesses has kinks; so
+    where two steps have left more than 0.3 of the bracket it is halved, and where an end's excess says nothing of its
+    size; or its logarithm while the ends are of different size, so that a small share of a far proposal is found as
+    well. What is returned was checked itself and is safe however the excess behaves; an excess that is not a number is
+    not safe. All evaluations are `turns` of one loop, so that a compiler sees the excess once. In JAX the derivative is
+    that of the boundary: excess(inputs, t) = 0 gives dt = -d excess / (slope in t).
 
     `known` are the excesses of the start and of the proposal, which is not safe, if they were worked out before.
     """
