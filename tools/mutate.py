@@ -156,6 +156,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/certificates/test_continuing.py",
         "tests/core/test_raising.py",
     ),
+    "src/tether/certificates/search.py": (
+        "tests/certificates/test_structured_numbers.py",
+        "tests/certificates/test_continuing.py",
+        "tests/core/test_raising.py",
+    ),
     "src/tether/certificates/account.py": (
         "tests/certificates/test_structured_numbers.py",
         "tests/certificates/test_continuing.py",

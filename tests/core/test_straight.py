@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import tether
+from tether.assure.attack import loosened
 from tether.core import straight
 from tether.core.certificate import Box, Outcome
+from tether.core.lines import Lines, Name
 from tether.core.ops import FLOAT64, FLOATS, Ops
 from tether.simulate.eager import eager
 from tether.systems import registry
@@ -64,7 +66,7 @@ def test_every_digit_of_a_round_is_that_of_the_certificate_itself(certificate):
         expected = certificate.choose(opened, proposal, prior, box, FLOATS)
         if epsilon not in written["choose"]:
             written["choose"][epsilon] = straight.choosing(certificate, state, box, epsilon)
-        chosen = written["choose"][epsilon](state, proposal, prior)
+        chosen = written["choose"][epsilon](state, (), proposal, prior)
         assert same(chosen, expected)
         cost = draw.choice([certificate.contract.cost_floor, draw.uniform(0.0, 9.0), 2.0, 0.1, 1e101])
         cost = math.nan if draw.random() < 0.03 else cost
@@ -73,6 +75,8 @@ def test_every_digit_of_a_round_is_that_of_the_certificate_itself(certificate):
             written["update"][epsilon] = straight.updating(certificate, state, expected.taken, epsilon)
         state = certificate.update(state, expected.taken, outcome, FLOATS)
         assert same(written["update"][epsilon](*_before(opened), expected.taken, cost), state)
+        if state.breached:  # the guard asks no more
+            break
 
 
 def _before(opened):
@@ -137,51 +141,154 @@ def test_an_ordinary_round_is_decided_and_closed_in_the_short_way(monkeypatch):
         guard.act(0.5, "no")  # which is not ordinary
 
 
-def searched(system, lam: float, b: float, written: bool, monkeypatch):
-    """What a structured guard decides in an episode with hostile proposals; by lines that are `written`, or not."""
+def searched(system, lam: float, b: float, way: str, proposals: str = "hostile", loosen: str | None = None):
+    """What a structured guard decides in an episode; `plain` asks the certificate itself, `lines` writes its search."""
     env, draw = system.env(), random.Random(0)
     episode = system.draw(0, 1)
-    with monkeypatch.context() as patched:
-        calls = []
-        of = straight.Written.of
-        patched.setattr(
-            straight.Written, "of", lambda *given: calls.append(of(*given) if written else None) or calls[-1]
-        )
-        guard = tether.Guard(
-            tether.Structured(env.contract(lam, b), env.structure), env.prior, env.low, env.high
-        )
+    structure = env.structure if loosen is None else loosened(env.structure, loosen)
+    certificate = tether.Structured(env.contract(lam, b), structure)
+    assert certificate._said_straight
+    if way != "straight":
+        for name in ("straight", "_said_straight"):
+            object.__setattr__(certificate, name, False)
+    calls = []
+    of = certificate.written.of
+    certificate.written.of = lambda *given: calls.append(None if way == "plain" else of(*given)) or calls[-1]
+    guard = tether.Guard(certificate, env.prior, env.low, env.high)
 
-        def proposal(observation):
-            prior = float(env.prior(observation))
-            return draw.choice(
-                [math.nan, 1e6, 0.0, 0.5 * prior, prior, 1.01 * prior, prior + draw.gauss(0.0, 1.0)]
-            )
+    def proposal(observation):
+        prior = env.prior(observation)
+        if proposals == "ordinary":
+            return draw.choice([0.0, 0.5, 0.9, 1.0, 1.01, 3.0]) * prior
+        number = draw.choice([math.nan, 1e6, 0.0, draw.gauss(0.0, 1.0)])
+        return draw.choice([number + 0.0 * prior, 0.5 * prior, prior, 1.01 * prior, number + prior])
 
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         rounds = list(eager(env, episode[0], proposal, guard))
-    assert calls
-    assert (None not in calls) == written
-    return [each.action for each in rounds], guard.counts, guard.breach, guard.state_dict()["state"]
+    if way == "straight" or isinstance(rounds[0].action, float):
+        assert calls
+        assert (None not in calls) == (way != "plain")
+    return (
+        [each.decision._replace(proposal=None) for each in rounds],
+        guard.counts,
+        guard.state_dict()["state"],
+    )
 
 
-@pytest.mark.parametrize("name", ["carbon", "inference"])
+@pytest.mark.parametrize("name", ["carbon", "cooling", "inference"])
 @pytest.mark.parametrize(("lam", "b"), [(2.0, 2.0), (0.0, 0.1), (0.5, 0.0)])
-def test_a_search_by_written_lines_ends_where_that_of_the_structure_ends(name, lam, b, monkeypatch):
+@pytest.mark.parametrize("proposals", ["hostile", "ordinary"])
+def test_every_digit_of_a_structured_guard_is_that_of_its_own_functions(name, lam, b, proposals):
     system = registry.find(name)
-    fast, slow = (searched(system, lam, b, written, monkeypatch) for written in (True, False))
-    assert same(fast, slow)
+    plain = searched(system, lam, b, "plain", proposals)
+    for way in ("lines", "straight"):
+        assert same(searched(system, lam, b, way, proposals), plain)
+
+
+@pytest.mark.parametrize("name", ["carbon", "cooling", "inference"])
+def test_a_structure_that_claims_too_much_is_written_down_as_it_is(name):
+    system = registry.find(name)
+    true = searched(system, 0.5, 0.5, "straight", "ordinary")
+    for bound in system.env().structure.loosenable:
+        plain, lines = (searched(system, 0.5, 0.5, way, "ordinary", bound) for way in ("plain", "straight"))
+        assert same(plain, lines)
+        assert not same(lines, true) or bound == "later"
+
+
+def test_an_ordinary_structured_round_is_decided_and_closed_in_the_short_way(monkeypatch):
+    env = tether.envs.Carbon()
+    guard = tether.Guard(tether.Structured(env.contract(0.5, 0.5), env.structure), env.prior, low=0.0)
+    monkeypatch.setattr(guard, "_decide", None)
+    monkeypatch.setattr(guard, "_close_round", None)
+    for observation in (
+        np.array([2.0, 3.0, 0.0, 1.0]),
+        [2.0, 3.0, 0.0, 0.0],
+        np.float32([2.0, 3.0, 0.0, 0.0]),
+    ):
+        guard.act(observation, 0.5)
+        guard.observe(1.3)
+    with pytest.raises(TypeError):
+        guard.act([2, 3, 0, 0], 0.5)  # whole numbers, which are not ordinary
+
+
+@pytest.mark.parametrize(
+    "odd", ["seen", "out of range", "prior", "proposal", "applied", "reward", "missing", "late"]
+)
+def test_what_is_out_of_the_ordinary_is_decided_and_closed_by_the_certificate_itself(odd):
+    """Each in its turn, and the rounds after it, as a guard without straight lines has them."""
+    env = tether.envs.Carbon()
+
+    def play(straight_lines):
+        structure = tether.systems.carbon.structure.CarbonStructure(
+            **{**vars(env.structure), "revenue_weight": 4.0}
+        )
+        certificate = tether.Structured(env.contract(0.5, 0.5), structure)
+        if not straight_lines:
+            object.__setattr__(certificate, "straight", False)
+        prior = (
+            (lambda seen: env.prior(seen) + (odd == "prior" and seen[0] == 3.0))
+            if odd == "prior"
+            else env.prior
+        )
+        guard = tether.Guard(certificate, prior, low=0.0)
+        decisions = []
+        for i in range(9):
+            seen = np.array([3.0 if i == 4 else 2.0, 3.0, 0.0, 0.1 * i])
+            if i == 4 and odd == "seen":
+                seen = seen[:2]
+            if i == 4 and odd == "out of range":
+                seen[3] = 99.0
+            if len(seen) < 4:
+                guard.prior = lambda _: 2.0
+            wish = math.nan if i == 4 and odd == "proposal" else 0.5 * i
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", tether.AssumptionBreach)
+                decisions.append(guard.act(seen, wish))
+                named = {"applied": 0.0} if i == 4 and odd == "applied" else {}
+                named |= {"reward": 3.0} if i == 4 and odd == "reward" else {}
+                cost = None if i == 4 and odd in ("missing", "late") else 1.2 + 0.01 * i
+                guard.observe(cost, **named)
+                if i == 6 and odd == "late":
+                    guard.report(5, 1.3)
+            guard.prior = prior
+        return decisions, guard.state_dict()["state"], guard.counts, guard.overrides, guard.breach
+
+    assert same(play(True), play(False))
+
+
+def test_a_structure_that_is_derived_from_another_speaks_for_itself():
+    env = tether.envs.Carbon()
+
+    class Own(type(env.structure)):
+        def read(self, observation):
+            return max(observation[3], 0.0), float(observation[0])  # which only numbers can
+
+    assert tether.Structured(env.contract(0.5, 0.5), env.structure).straight
+    own = Own(**vars(env.structure))
+    assert not tether.Structured(env.contract(0.5, 0.5), own).straight
+    Own.straight = True  # which is not true: it is asked itself all the same
+    decided = []
+    for structure in (own, env.structure):
+        guard = tether.Guard(tether.Structured(env.contract(0.5, 0.5), structure), env.prior, low=0.0)
+        decided.append(guard.act(np.array([2.0, 3.0, 0.0, 1.0]), 0.5))
+    assert same(*decided)
 
 
 def test_what_decides_on_a_value_is_not_written_down_and_called_as_it_is():
-    assert straight.evaluating(lambda numbers, number, ops: max(numbers[0], number), 1) is None
-    assert straight.evaluating(lambda numbers, number, ops: 1.0 if number == 0.0 else numbers[0], 1) is None
-    assert straight.evaluating(lambda numbers, number, ops: math.sqrt(number), 1) is None
-    written = straight.evaluating(lambda numbers, number, ops: ops.clip(number, *numbers), 2)
-    assert [written((0.0, 2.0), each) for each in (-1.0, 1.0, 3.0)] == [0.0, 1.0, 2.0]
+    def written(function, count):
+        return straight.Written().of(0, lambda: straight.evaluating(function, count))
+
+    assert written(lambda numbers, number, ops: max(numbers[0], number), 1) is None
+    assert written(lambda numbers, number, ops: 1.0 if number == 0.0 else numbers[0], 1) is None
+    assert written(lambda numbers, number, ops: math.sqrt(number), 1) is None
+    clipped = written(lambda numbers, number, ops: ops.clip(number, *numbers), 2)
+    assert [clipped((0.0, 2.0), each) for each in (-1.0, 1.0, 3.0)] == [0.0, 1.0, 2.0]
 
 
 def test_what_is_not_needed_is_not_computed():
-    lines = straight._Lines()
-    x = straight.Name("x", lines)
+    lines = Lines()
+    x = Name("x", lines)
     x / 0.0  # would raise
     assert lines.function("x", x + 1.0)(2.0) == 3.0
 
@@ -189,7 +296,7 @@ def test_what_is_not_needed_is_not_computed():
 def test_written_functions_are_not_kept_without_end_and_a_copy_writes_its_own():
     kept = straight.Written()
     for i in range(3 * straight.MOST):
-        kept.of(i, lambda numbers, number, ops: numbers[0] + number, 1)
+        kept.of(i, lambda: abs)
     assert 0 < len(kept._functions) <= straight.MOST
     assert not pickle.loads(pickle.dumps(kept))._functions
 
@@ -202,7 +309,7 @@ def test_written_functions_may_be_dropped_by_another_guard_at_any_time():
 
     kept = straight.Written()
     kept._functions = Shared()
-    written = kept.of(0, lambda numbers, number, ops: numbers[0] + number, 1)
+    written = kept.of(0, lambda: straight.evaluating(lambda numbers, number, ops: numbers[0] + number, 1))
     assert written((1.0,), 2.0) == 3.0
 
 
@@ -222,9 +329,9 @@ def test_what_has_tables_or_is_of_another_class_is_not_written_down():
 
 
 def test_a_decision_on_a_value_is_refused_when_it_is_written_down():
-    lines = straight._Lines()
+    lines = Lines()
     with pytest.raises(TypeError, match=r"use Ops\.where"):
-        bool(straight.Name("x", lines) > 0.0)
+        bool(Name("x", lines) > 0.0)
 
 
 def test_operations_on_names_are_those_of_floats():
@@ -237,6 +344,18 @@ def test_operations_on_names_are_those_of_floats():
         "where": lambda ops, x, y: ops.where(x > y, x - y, 1.0 * y),
         "unless": lambda ops, x, y: ops.unless(x <= y, x, lambda: 2.0 - y),
         "flags": lambda ops, x, y: ops.logical_or(ops.logical_and(x < 1.0, y >= 0.0), ops.logical_not(x > y)),
+        "branches": lambda ops, x, y: ops.branch(
+            x > y, lambda: x * y, lambda: ops.branch(x == 0.0, lambda: y, lambda: ops.where(x == 0.0, 1.0, x))
+        ),
+        "pairs": lambda ops, x, y: (lambda pair: pair[0] - pair[1][0])(
+            ops.branch(y > 0.0, lambda: (x, [y]), lambda: (x + y, [1.0]))
+        ),
+        "loop": lambda ops, x, y: ops.loop(
+            5, lambda c: (c[1], c[0] + c[1] * (x + 1.0)), (y, 0.5), lambda c: c[0] > 3.0
+        )[1],
+        "known": lambda ops, x, y: ops.where(
+            ops.logical_or(ops.logical_and(True, x > y), ops.logical_and(x < y, False)), 1.0, y
+        ),
         "finite": lambda ops, x, y: ops.where(ops.isfinite(x), abs(x) + -y, ops.sqrt(y)),
         "constants": lambda ops, x, y: ops.maximum(math.nan, 1.0) * x + ops.minimum(1.0, 2.0) * y,
         "no number": lambda ops, x, y: ops.where(
@@ -247,8 +366,8 @@ def test_operations_on_names_are_those_of_floats():
         ),
     }
     for name, case in cases.items():
-        lines = straight._Lines()
-        first, second = straight.Name("x", lines), straight.Name("y", lines)
+        lines = Lines()
+        first, second = Name("x", lines), Name("y", lines)
         function = lines.function("x, y", case(lines, first, second))
         for x in numbers:
             for y in numbers:
@@ -260,8 +379,8 @@ def test_the_turning_point_is_found_wherever_it_is(last):
     def found(ops: Ops, turn, most: int = 30):
         return ops.turning(lambda k: k < turn, last, most)
 
-    lines = straight._Lines()
-    function = lines.function("turn", found(lines, straight.Name("turn", lines)))
+    lines = Lines()
+    function = lines.function("turn", found(lines, Name("turn", lines)))
     for turn in range(40):
         expected = min(max(1.0, turn), last)
         assert function(float(turn)) == found(FLOATS, float(turn)) == expected
@@ -289,8 +408,9 @@ def test_functions_are_written_again_for_a_raised_contract_and_not_kept_without_
     kept, certificate = straight.Straight(), guard.certificate
     state, box = certificate.start(FLOATS, 0.0), Box(0.0, 1.0, "l2")
     for i in range(3 * straight.MOST):
-        kept.choosing(certificate, state, box, FLOAT64 * (1.0 + i))
+        kept.chosen(certificate, state, box, None, 0.5, 0.4, FLOAT64 * (1.0 + i))
     assert len(kept._choose) <= straight.MOST
+    assert len(certificate.written._functions) <= straight.MOST
 
 
 def test_the_guards_of_a_fleet_translate_the_same_lines_once_and_others_their_own():

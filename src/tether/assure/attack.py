@@ -102,6 +102,8 @@ def loosened(exact: Structure, bound: str, factor: float = 1.05) -> Structure:
     class Loosened(kind):  # type: ignore[misc]
         """See `loosened`."""
 
+        straight = vars(kind).get("straight", False)  # it is written down as the true one is
+
         def refine(self, gaps: Any, seen: Any, epsilon: Any, ops: Ops) -> Any:
             """With a gap too small; a gap may be negative."""
             refined = super().refine(gaps, seen, epsilon, ops)

@@ -71,6 +71,7 @@ from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Number, Ops
 from tether.core.projection import length, nearest_safe
 from tether.core.sensitivity import Geometric, Sensitivity, sensitivity_from_dict
+from tether.core.straight import Written
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class LipschitzCertificate(Surplus):
     revealed_names: ClassVar[tuple[str, ...]] = ()
     fleets: ClassVar[bool] = True
     """Whether `tether.Fleet` may run it on rows of plants."""
+    sees: ClassVar[bool] = False
+    """Whether what is seen makes a difference to it, but for how exact it is."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.contract, Contract):
@@ -167,6 +170,11 @@ class LipschitzCertificate(Surplus):
         """Whether a guard may write it down, see `tether.core.straight`: single numbers, and no tables of any kind."""
         tables = self.contract.scheduled or not isinstance(self.bounds.perturbation, Geometric)
         return type(self) is LipschitzCertificate and not tables
+
+    @cached_property
+    def written(self) -> Written:
+        """What was written down of it, see `tether.core.straight`."""
+        return Written()
 
     def start(self, ops: Ops = NUMPY, zero: Number = 0.0) -> LipschitzState:
         """The state before the first round; `zero` carries the number type that later states have."""

@@ -107,6 +107,10 @@ class Structure(ABC):
     """Of T_0 (`now`), the other T_n (`later`) and the floor those that decide something: a system in which only
     T_0 is ever looked at has no `later`."""
 
+    straight: ClassVar[bool] = False
+    """Whether whole rounds may be written down as straight lines (`tether.core.straight`): if all its methods are made
+    of arithmetic and of `Ops`, and give the same for the same numbers. Each class says so for itself, as what a class
+    that is derived from it does is not known."""
     turns: ClassVar[int] = SEARCH
     """Evaluations in the search for the largest safe share, at most; more where they are quick."""
 

@@ -60,9 +60,8 @@ tether's own systems are in their folders, `tether.systems.carbon.structure` for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,7 +71,8 @@ from tether.certificates.account import Opened as Opened
 from tether.certificates.account import StructuredState as StructuredState
 from tether.certificates.account import Taken as Taken
 from tether.certificates.explaining import Explaining
-from tether.certificates.share import either, largest_share, least_excess, on_the_way
+from tether.certificates.search import Search
+from tether.certificates.share import either, least_excess, on_the_way
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.certificates.ways import Ways
 from tether.core import saved, validate
@@ -81,11 +81,10 @@ from tether.core.contract import Contract
 from tether.core.ops import FLOATS, NUMPY, Flag, Number, Ops, round_off
 from tether.core.projection import length
 from tether.core.schedule import Schedule
-from tether.core.straight import Written
 
 
 @dataclass(frozen=True)
-class Structured(Ways, Account, Explaining):
+class Structured(Ways, Account, Search, Explaining):
     """Safe sets from a contract and a `Structure`.
 
     Args:
@@ -109,6 +108,8 @@ class Structured(Ways, Account, Explaining):
     resolution: float = field(default=0.0, kw_only=True)
 
     feature_names: ClassVar[tuple[str, ...]] = ("slack", "gap above", "gap below", "rounds left")
+    sees: ClassVar[bool] = True
+    """Whether what is seen makes a difference to it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.contract, Contract):
@@ -131,6 +132,16 @@ class Structured(Ways, Account, Explaining):
     def fleets(self) -> bool:
         """Whether `tether.Fleet` may run it on rows of plants: if the structure is made of single numbers."""
         return self.system.scalar
+
+    @property
+    def _itself(self) -> bool:
+        """Whether these are its own functions, and not those of a class that is derived from it."""
+        return type(self) is Structured
+
+    @cached_property
+    def straight(self) -> bool:
+        """Whether a guard may write it down, see `tether.core.straight`; of vectors only the search is."""
+        return self._said_straight and self.system.entries == 0
 
     @property
     def online_ops(self) -> Ops:
@@ -210,15 +221,12 @@ class Structured(Ways, Account, Explaining):
         now = self._round(opened, prior, box, one)
         wish = self._entries(self._inside(ops.where(finite, proposal, prior), box, ops), ops)
         known = self.system.agrees(opened.seen, now.prior, opened.epsilon, one)
-        breached = one.logical_or(opened.breached, one.logical_not(known))
+        breached = one.odd(one.logical_or(opened.breached, one.logical_not(known)))
+        unmoved = one.logical_or(breached, one.odd(one.logical_not(usable)))
         plans = self.system.plans(box.low, box.high)
-        start, share = self._way(opened, now, wish, plans, one)
-        share = one.where(one.logical_and(usable, one.logical_not(breached)), share, 0.0)
-        entries = either(breached, now.prior, on_the_way(start, wish, share, one), one)
-        taken, margin = self._take(opened, now, entries, share, plans, breached, one)
-        # What the search found and the check does not confirm is not played; what is carried is always safe.
-        refused = one.logical_and(taken.breached, one.logical_not(breached))
-        entries = either(refused, self._carried(opened, now, one), entries, one)
+
+        taken: Taken
+        entries, taken, margin = self._settled(opened, now, wish, plans, (breached, unmoved), one)
         action = ops.stack(entries, axis=-1) if isinstance(entries, list) else entries
         deviation = length(action - prior, box.norm, ops)
         taken = taken._replace(prior=prior)
@@ -226,78 +234,36 @@ class Structured(Ways, Account, Explaining):
             action, deviation, deviation, margin, taken.backup, taken, taken.breached, taken.overridden
         )
 
-    def _way(
-        self, opened: Opened, now: Round, wish: Action, plans: tuple[int, ...], ops: Ops
-    ) -> tuple[Action, Number]:
-        """(where the search begins, how far towards the proposal (**) holds)."""
-        if ops is not FLOATS:
-            start, _ = self._start(opened, now, plans, ops)
-            return start, self._share(opened, now, start, wish, plans, ops)
-        # The same on floats, but nothing is worked out that is not asked for, and nothing twice.
-        least = self._evaluation(opened, now, plans)
-        at_wish = least(wish)
-        if at_wish <= 0.0:
-            return wish, 1.0
-        start, at_start = self._start(opened, now, plans, ops)
-        if at_start is None:
-            at_start = least(start)
-
-        def excess(_: Any, share: Number) -> Number:
-            return least(on_the_way(start, wish, share, ops))
-
-        known, farthest = (at_start, at_wish), self._farthest(start, wish, ops)
-        return start, largest_share(excess, (), farthest, ops, self.system.turns, known)
-
-    def _evaluation(self, opened: Opened, now: Round, plans: tuple[int, ...]) -> Callable[[Action], Number]:
-        """`_least` of any action on floats, as straight lines (`tether.core.straight`) where it can be written so."""
-        unit, gaps, seen = self._unit_round_off(opened.epsilon), len(now.gaps), len(now.seen)
-
-        def evaluated(numbers: Any, action: Any, ops: Ops) -> Number:
-            slack, b, remaining, prior, lam, low, high = numbers[gaps + seen :]
-            known = opened._replace(slack=slack, b=b, remaining=remaining)
-            here = Round(numbers[:gaps], numbers[gaps : gaps + seen], prior, lam, now.cost_floor, low, high)
-            return self._least(known, unit, here, action, plans, ops)
-
-        numbers = (
-            *now.gaps, *now.seen, opened.slack, opened.b, opened.remaining, now.prior, now.lam, now.low, now.high
-        )  # fmt: skip
-        if isinstance(now.prior, float) and not self.contract.scheduled:
-            written = self._written.of((unit, plans, now.cost_floor), evaluated, len(numbers))
-            if written is not None:
-                return partial(written, numbers)
-        return lambda action: self._least(opened, unit, now, action, plans, FLOATS)
-
-    @cached_property
-    def _written(self) -> Written:
-        return Written()
-
-    def _share(
+    def _moved(
         self,
         opened: Opened,
         now: Round,
-        start: Action,
         wish: Action,
         plans: tuple[int, ...],
+        odd: tuple[Flag, Flag],
         ops: Ops,
-    ) -> Number:
-        """How far towards the proposal (**) holds."""
-        unit = self._unit_round_off(opened.epsilon)  # a plain number
+    ) -> tuple[Action, Taken, Number]:
+        """(the action that is played, what `update` needs, the margin) if the search begins; see `choose`.
 
-        def excess(inputs: tuple[Opened, Round, Any, Any], share: Number) -> Number:
-            traced, now, start, wish = inputs
-            return self._least(traced, unit, now, on_the_way(start, wish, share, ops), plans, ops)
+        Args:
+            opened: What `open` gave.
+            now: The round.
+            wish: The proposal, inside the box.
+            plans: The backups that are looked at.
+            odd: Whether only the prior is played, and whether the proposal counts for nothing.
+            ops: What to compute with.
+        """
+        breached, unmoved = odd
 
-        inputs = (opened, now, start, wish)
-        farthest = self._farthest(start, wish, ops)
-        return largest_share(excess, inputs, farthest, ops, self.system.turns)
+        def played(start: Action, share: Number) -> tuple[Action, Taken, Number]:
+            share = ops.where(unmoved, 0.0, share)
+            entries = either(breached, now.prior, on_the_way(start, wish, share, ops), ops)
+            taken, margin = self._take(opened, now, entries, share, plans, breached, ops)
+            # What the search found and the check does not confirm is not played; what is carried is always safe.
+            refused = ops.odd(ops.logical_and(taken.breached, ops.logical_not(breached)))
+            return either(refused, self._carried(opened, now, ops), entries, ops), taken, margin
 
-    def _least(
-        self, opened: Opened, unit: float, now: Round, action: Action, plans: tuple[int, ...], ops: Ops
-    ) -> Number:
-        """The excess over (**) of an action with the best of the backups, in a search; `unit` as in `_excess`."""
-        with self.system.searching():
-            bounds = self._all(now, action, plans, ops)
-        return least_excess([self._excess(opened, each, ops, unit) for each in bounds], ops)
+        return self._searched(opened, now, wish, plans, played, ops)
 
     def backup_action(self, opened: Opened, prior: Action, box: Box, ops: Ops = NUMPY) -> Action:
         """What the carried backup plays in this round."""
@@ -454,22 +420,6 @@ class Structured(Ways, Account, Explaining):
         for plan in range(1, 1 + len(self.system.backups)):
             action = either(opened.backup == plan, self.system.backup(plan, now, ops), action, ops)
         return action
-
-    def _start(
-        self, opened: Opened, now: Round, plans: tuple[int, ...], ops: Ops
-    ) -> tuple[Action, Number | None]:
-        """Where the search begins: the prior's action if it is safe, else the carried backup's.
-
-        On floats also its excess over (**), if that was worked out.
-        """
-        if not self.system.backups:
-            return now.prior, None
-        bounds = self._all(now, now.prior, plans, ops)
-        unit = self._unit_round_off(opened.epsilon)
-        excess = least_excess([self._excess(opened, each, ops, unit) for each in bounds], ops)
-        if ops is FLOATS and excess <= 0.0:
-            return now.prior, excess
-        return either(excess <= 0.0, now.prior, self._carried(opened, now, ops), ops), None
 
     def _take(
         self,

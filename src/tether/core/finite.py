@@ -248,3 +248,13 @@ def _entries(name: str, given: Any) -> NDArray[np.float64]:
 
 def _tuples(array: NDArray[np.float64]) -> tuple[Any, ...]:
     return tuple(array.tolist()) if array.ndim == 1 else tuple(map(tuple, array.tolist()))
+
+
+def actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None) -> Actions:
+    """The actions of a guard: those of its certificate's finite set, if it has one, else between the bounds."""
+    actions = getattr(certificate, "actions", None)
+    if actions is None:
+        return Actions(low, high)
+    if any(bound is not None and np.any(np.isfinite(bound)) for bound in (low, high)):
+        raise ValueError(f"a finite set of actions has no bounds, got low={low!r}, high={high!r}")
+    return Labels(actions)

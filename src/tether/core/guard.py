@@ -7,17 +7,17 @@ or an answer that is not an action leads to the prior, and is reported.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tether.core import convert, validate
-from tether.core.actions import Actions, Answer, equal
+from tether.core.actions import Answer, equal
 from tether.core.actuator import Actuator, tolerating
 from tether.core.certificate import (
     CERTIFICATE_PARTS,
@@ -38,9 +38,9 @@ from tether.core.decision import (
     PriorFailed,
     Reason,
 )
-from tether.core.finite import Labels
+from tether.core.finite import Labels, actions_of
 from tether.core.journal.journal import Journal
-from tether.core.keeping import Keeping, recorded
+from tether.core.keeping import Keeping, recorded, recorded_pair
 from tether.core.late import MOST, Pending, advanced
 from tether.core.looking import Looking
 from tether.core.meter import Meter, Refused
@@ -52,7 +52,7 @@ from tether.core.projection import NORMS, Norm
 from tether.core.raising import Raising
 from tether.core.reporting import Reporting
 from tether.core.several import combined
-from tether.core.straight import Straight, new
+from tether.core.straight import NotWritten, Straight, new
 from tether.core.turn import Turn
 from tether.core.watch import Watch
 
@@ -150,7 +150,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         most = min(MOST, certificate.contract.horizon) if most_pending is None else most_pending
         self._pending = Pending(validate.count("most_pending", most))
         self.norm: Norm = norm
-        self._actions = _actions_of(certificate, low, high)
+        self._actions = actions_of(certificate, low, high)
         self._actuator = Actuator(tolerance, quantum, levels, self._actions)
         self.certificate = tolerating(certificate, self._actuator, norm)
         self._box = Box(self._actions.low, self._actions.high, norm)
@@ -178,7 +178,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
             self._overrides.reset()
             self._pending.reset()
 
-    @recorded
+    @recorded_pair
     def act(self, observation: Observation, proposal: object) -> Decision:
         """Decide what to play in this round.
 
@@ -203,7 +203,8 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
                     raise GuardMisuse(
                         f"round {self.round} already has an action; call observe(cost) before the next act"
                     )
-                self._require_round()
+                if state.rounds >= self.certificate.contract.horizon:
+                    self._require_round()
                 answer = self._actions.ask(self.prior, observation)
                 prior, _, complaint, _ = answer
                 # Once for an action that can be played all the same: where breaches are errors it must not be held
@@ -262,8 +263,11 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         """The certificate's choice, checked: an action of this guard's, inside its bounds, and plain numbers."""
         ops = self._ops if isinstance(prior, float) else NUMPY
         if ops is FLOATS:  # without a context, which costs as much as a few sums
-            if getattr(self.certificate, "straight", False):
-                return self._straight.chosen(self.certificate, self._state, self._box, wish, prior, epsilon)
+            if getattr(self.certificate, "straight", False) and not self._state.overridden:
+                with contextlib.suppress(NotWritten):
+                    return self._straight.chosen(
+                        self.certificate, self._state, self._box, observation, wish, prior, epsilon
+                    )
             choice = self._chosen(observation, wish, prior, epsilon, ops)
         else:
             with quietly(ops):
@@ -335,7 +339,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
                 raise turn.misuse()
             turn.taken = True
             try:
-                plain = revealed is applied is override is None
+                plain = revealed is applied is override is reward is None
                 if not plain or not self._close_plainly(cost):
                     self._close_round(cost, revealed, applied, override, next_observation, reward)
             finally:
@@ -361,7 +365,7 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         if played is None and self._actuator.exact:
             played = self._decided  # rounded, so not what the certificate chose
         earned = None if reward is None else convert.as_number(reward)
-        if not getattr(self.certificate, "straight", False):  # which makes no use of rewards
+        if getattr(self.certificate, "sees", True):  # else it makes no use of rewards either
             self._tell(reward, math.nan if earned is None else earned)
         self._tell(cost, read)
         box = None if played is None else self._box
@@ -425,13 +429,14 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         if watched and (found := self._watch.paid(outcome.cost)) is not None:
             self._contradicted(found)
         certificate, state, taken = self.certificate, self._state, self._taken
-        single = isinstance(self._decided, float) and outcome.applied is None and not state.breached
-        if single and getattr(certificate, "straight", False):
-            update = self._straight.updating(certificate, state, taken, outcome.epsilon)
-            self._close(self.round, cost, outcome, refused, 1.0, update, taken, outcome.cost)
-        else:
-            step = certificate.update
-            self._close(self.round, cost, outcome, refused, 1.0, step, taken, outcome, self._ops)
+        single = isinstance(self._decided, float) and outcome.applied is outcome.reward is None
+        if single and getattr(certificate, "straight", False) and not (state.breached or state.overridden):
+            with contextlib.suppress(NotWritten):
+                update = self._straight.updating(certificate, state, taken, outcome.epsilon)
+                self._close(self.round, cost, outcome, refused, 1.0, update, taken, outcome.cost)
+                return
+        step = certificate.update
+        self._close(self.round, cost, outcome, refused, 1.0, step, taken, outcome, self._ops)
 
     def _wait(self, outcome: Outcome) -> None:
         """Close the round without its cost."""
@@ -490,13 +495,3 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
                 "with several contracts or a finite set of actions the plant must play what was decided: "
                 f"{type(self.certificate).__name__} cannot take another action into account; the round stays open"
             )
-
-
-def _actions_of(certificate: Any, low: ArrayLike | None, high: ArrayLike | None) -> Actions:
-    """The actions of a guard: those of its certificate's finite set, if it has one, else between the bounds."""
-    actions = getattr(certificate, "actions", None)
-    if actions is None:
-        return Actions(low, high)
-    if any(bound is not None and np.any(np.isfinite(bound)) for bound in (low, high)):
-        raise ValueError(f"a finite set of actions has no bounds, got low={low!r}, high={high!r}")
-    return Labels(actions)

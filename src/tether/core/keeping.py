@@ -38,6 +38,18 @@ def recorded(method: Method) -> Method:
     return cast(Method, call)
 
 
+def recorded_pair(method: Method) -> Method:
+    """The same of a method of two arguments, whose calls need not be looked at: `Guard.act`."""
+
+    @functools.wraps(method)
+    def call(guard: Any, observation: Any, proposal: Any) -> Any:
+        if guard._diary is None:
+            return method(guard, observation, proposal)
+        return guard._diary.record(guard, method, (observation, proposal), {})
+
+    return cast(Method, call)
+
+
 class Keeping(Standing):
     """What `tether.Guard` can be saved to and restored from."""
 

@@ -56,6 +56,7 @@ class Ops(Protocol):
 
     cases: int
     """Axes of every value that count cases before its own: 1 in a fleet (`tether.core.fleet_ops`), else 0."""
+    lazy: bool  # whether `unless` computes only what is asked for, and a loop ends where it may
 
     # One number a case.
     def maximum(self, first: Number, second: Number) -> Number:
@@ -72,6 +73,14 @@ class Ops(Protocol):
 
     def unless(self, condition: Flag, value: Choice, otherwise: Callable[[], Choice]) -> Choice:
         """The value where the condition holds, elsewhere what `otherwise` gives; floats compute it only there."""
+
+    def branch(
+        self, condition: Flag, if_true: Callable[[], Values], if_false: Callable[[], Values]
+    ) -> Values:
+        """What the one or the other gives, a number or a nest of them; for those that are `lazy` only."""
+
+    def odd(self, flag: Flag) -> Flag:
+        """The flag, which holds in rounds that are out of the ordinary; lines that are written end where it does."""
 
     def turning(self, falls: Callable[[Number], Flag], last: Number, most: int) -> Number:
         """The first whole number from 1 on at which something no longer `falls`, which it does up to there; or `last`.
@@ -216,7 +225,7 @@ class Ops(Protocol):
 class _Floats:
     """The operations of `Ops` on plain Python floats."""
 
-    cases = 0
+    cases, lazy = 0, True
 
     def __reduce__(self) -> str:
         return "FLOATS"  # there is one: a copy is the same object
@@ -240,6 +249,14 @@ class _Floats:
     @staticmethod
     def unless(condition: Flag, value: Choice, otherwise: Callable[[], Choice]) -> Choice:
         return value if condition else otherwise()
+
+    @staticmethod
+    def branch(condition: Flag, if_true: Callable[[], Values], if_false: Callable[[], Values]) -> Values:
+        return if_true() if condition else if_false()
+
+    @staticmethod
+    def odd(flag: Flag) -> Flag:
+        return flag
 
     @staticmethod
     def turning(falls: Callable[[Number], Flag], last: Number, most: int) -> Number:
@@ -375,7 +392,7 @@ def _largest(values: Sequence[Number]) -> Number:
 class Arrays:
     """The functions of an array namespace, NumPy or JAX, under the names of `Ops`."""
 
-    cases = 0
+    cases, lazy = 0, False
 
     def __init__(self, namespace: ModuleType) -> None:
         self._namespace = namespace
@@ -396,6 +413,8 @@ class Arrays:
     def unless(self, condition: Flag, value: Choice, otherwise: Callable[[], Choice]) -> Choice:
         """See `Ops`."""
         return self.where(condition, value, otherwise())  # type: ignore[no-any-return]
+
+    odd = staticmethod(_Floats.odd)
 
     def turning(self, falls: Callable[[Number], Flag], last: Number, most: int) -> Number:
         """See `Ops`."""

@@ -7,11 +7,12 @@ which looks at all of it again and reports it; `tests/core/test_straight.py` com
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from math import isfinite
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from tether.core.actions import Actions, Answer
 from tether.core.actuator import Actuator
@@ -24,6 +25,7 @@ from tether.core.straight import Straight, new
 from tether.core.watch import Watch
 
 _FLOATS = (float, np.float64)
+_FLOAT64 = np.dtype(float)
 
 
 class Plainly:
@@ -48,16 +50,19 @@ class Plainly:
     ) -> Decision | None:
         """`_decide` where all is single numbers, in fewer steps; None where anything is out of the ordinary."""
         actions, certificate, state = self._actions, self.certificate, self._state
-        if type(proposal) not in _FLOATS or actions.shape or state.breached:
+        if type(proposal) not in _FLOATS or actions.shape or not getattr(certificate, "straight", False):
             return None
-        if not getattr(certificate, "straight", False) or self._actuator.rounds:
+        if state.breached or state.overridden or self._actuator.rounds:
             return None
         wish = float(proposal)
-        if not math.isfinite(wish):
+        if not isfinite(wish):
             return None
-        self._epsilon = epsilon = self._round_off(observation, None, None, answer)
+        epsilon = self._epsilon
+        fine = type(observation) is ndarray and observation.dtype is _FLOAT64
+        if not (fine and answer[1] <= epsilon >= FLOAT64):
+            self._epsilon = epsilon = self._round_off(observation, None, None, answer)
         try:
-            choice = self._straight.chosen(certificate, state, self._box, wish, prior, epsilon)
+            choice = self._straight.chosen(certificate, state, self._box, observation, wish, prior, epsilon)
         except Exception:  # `_decide` meets it again, and reports it
             return None
         action, deviation, radius, margin, backup, taken, breached, overridden, _ = choice
@@ -75,13 +80,14 @@ class Plainly:
     def _close_plainly(self, cost: Any) -> bool:
         """Close a round of single numbers in fewer steps; whether that was possible, as nothing is out of the ordinary.
 
-        Certificates that are `straight` make no use of rewards and of what is seen next.
+        Certificates that are `straight` make no use of what is seen next.
         """
         certificate, state, taken, epsilon = self.certificate, self._state, self._taken, self._epsilon
         plain = taken is not None and getattr(certificate, "straight", False) and type(cost) in _FLOATS
         if (
             not plain
             or state.breached
+            or state.overridden
             or self._watch.monitor is not None
             or self._actuator.exact
             or self._overrides.kept

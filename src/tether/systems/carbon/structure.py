@@ -9,7 +9,7 @@ from typing import ClassVar
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
 from tether.core import validate
 from tether.core.certificate import Observation
-from tether.core.ops import FLOATS, Flag, Number, Ops
+from tether.core.ops import Flag, Number, Ops
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,9 @@ class CarbonStructure(Structure):
     kind: ClassVar[str] = "carbon"
     backups: ClassVar[tuple[str, ...]] = ("clear",)
     recovery: ClassVar[str | None] = "clear"
+    straight: ClassVar[bool] = True
     turns: ClassVar[int] = 10
-    """Its excess is made of few parabolas: the search has mostly ended after seven."""
+    """Its excess is made of few parabolas: the search has mostly ended after six."""
     gap_names: ClassVar[tuple[str, ...]] = ("above", "below")
     sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
     terms: ClassVar[int] = 2
@@ -226,9 +227,10 @@ class CarbonStructure(Structure):
         under = ops.minimum(ops.maximum(under, 0.0), r * (work + below))
         most = ops.minimum(worst, self.backlog_max)
         excess = self._excess(now, action, ops)
+        totals: Numbers = (excess,)
         if plan == 0:
             totals = (excess, *self._prior_totals(now, action, less, under, ops))
-        else:
+        elif not (type(now.high) is float and now.high == math.inf):
             affordable = (most + self.demand_max) * _UP <= (eta - nu) * now.high
             totals = (ops.where(affordable, excess, math.inf),)
         return Bounds(
@@ -246,7 +248,7 @@ class CarbonStructure(Structure):
         # (y, y+) at the corners; at `level`, where kappa = 0, y+ is the same whatever x+ is.
         start = (x + mu) - eta * action
         noisy, noisy_prior = start + nu * action, r * (least + mu)
-        origin, noise = (start, 0.0 * start), (noisy, noisy_prior)
+        origin, noise = (start, 0.0 * (x + mu)), (noisy, noisy_prior)
         dropped = noisy - drop * x, noisy_prior - drop * least
         level = start + flip * action - flip / eta * x, flip / eta * mu
         corners, edges = [origin, noise, dropped, level], [origin + noise, noise + dropped, origin + level]
@@ -270,16 +272,17 @@ class CarbonStructure(Structure):
             corners.append(ended)
             edges.append(level + ended)
 
-        def edge(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
+        def along(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
             inside = _excess_inside((own, prior), (own_1, prior_1), lam, ops)
-            if ops is FLOATS:  # where each corner is looked at once
-                return inside
             ends = ops.maximum(_excess_at(own, prior, lam, ops), _excess_at(own_1, prior_1, lam, ops))
             return ops.maximum(ends, inside)
 
-        excess = ops.largest_of(edge, edges)
-        if ops is FLOATS:
-            excess = ops.maximum(excess, ops.largest([_excess_at(*each, lam, ops) for each in corners]))
+        if ops.lazy:  # each corner is looked at once, and a vertex only where there is one
+            excess = ops.largest([_excess_at(*each, lam, ops) for each in corners])
+            for edge in edges:
+                excess = _excess_inside(edge[:2], edge[2:], lam, ops, excess)
+        else:
+            excess = ops.largest_of(along, edges)
         cap = self.backlog_max
         return ops.maximum(ops.minimum(excess, cap * cap + cap - lam), -lam)
 
@@ -452,22 +455,31 @@ def _excess_at(own: Number, prior: Number, lam: Number, ops: Ops) -> Number:
 
 
 def _excess_inside(
-    first: tuple[Number, Number], second: tuple[Number, Number], lam: Number, ops: Ops
+    first: Numbers, second: Numbers, lam: Number, ops: Ops, least: Number | None = None
 ) -> Number:
     """The largest excess inside of the line between two points (y, y+) whose y+ are not negative.
 
     Along the line, place t in [0, 1], it is a parabola: largest at its vertex, if it bends down and that is inside. If
-    not, one of the ends is the largest; what is given then is that of the first, on floats nothing at all.
+    not, one of the ends is the largest; what is given then is that of the first, or `least` if that is not smaller.
     """
     (own, prior), (own_1, prior_1) = first, second
     rise, prior_rise = own_1 - own, prior_1 - prior
-    bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
+    fall = (1.0 + lam) * prior_rise * prior_rise
     slope = rise * (2.0 * own + 1.0) - (1.0 + lam) * prior_rise * (2.0 * prior + 1.0)
-    inside = ops.logical_and(slope > 0.0, slope < -2.0 * bend)
-    if ops is FLOATS and not inside:
-        return -math.inf
-    place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
-    return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
+
+    def vertex(bend: Number, inside: Flag) -> Number:
+        place = ops.where(inside, -slope / ops.where(inside, 2.0 * bend, 1.0), 0.0)
+        return _excess_at(own + place * rise, prior + place * prior_rise, lam, ops)
+
+    if least is None:
+        bend = rise * rise - fall
+        return vertex(bend, ops.logical_and(slope > 0.0, slope < -2.0 * bend))
+
+    def rising() -> Number:
+        bend = rise * rise - fall
+        return ops.branch(slope < -2.0 * bend, lambda: ops.maximum(least, vertex(bend, True)), lambda: least)
+
+    return ops.branch(slope > 0.0, rising, lambda: least)
 
 
 def _largest_product(

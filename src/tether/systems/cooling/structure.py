@@ -73,6 +73,7 @@ class CoolingStructure(Structure):
     kind: ClassVar[str] = "cooling"
     entries: ClassVar[int] = 2
     gap_names: ClassVar[tuple[str, ...]] = ("above", "below", "above", "below")
+    straight: ClassVar[bool] = True
     turns: ClassVar[int] = 12
     terms: ClassVar[int] = 8
     """K: from there on every later round is counted at once."""

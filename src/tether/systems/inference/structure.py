@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from tether.certificates.structure import Bounds, Numbers, Round, Structure
@@ -62,8 +63,9 @@ class InferenceStructure(Structure):
     kind: ClassVar[str] = "inference"
     backups: ClassVar[tuple[str, ...]] = ("idle",)
     recovery: ClassVar[str | None] = "idle"
+    straight: ClassVar[bool] = True
     turns: ClassVar[int] = 10
-    """Its excess is made of few parabolas: the search has mostly ended after seven."""
+    """Its excess is made of few parabolas: the search has mostly ended after six."""
     gap_names: ClassVar[tuple[str, ...]] = ("below",)
     sharp: ClassVar[tuple[str, ...]] = ("now", "floor")
 
@@ -165,11 +167,16 @@ class InferenceStructure(Structure):
         corners = [point(rates[0], charged[0]), point(rates[1], charged[0])]
         corners += [point(rates[1], charged[1]), point(rates[0], charged[1])]
         edges = [first + second for first, second in zip(corners, corners[1:] + corners[:1], strict=True)]
+        if ops.lazy:  # each corner is looked at once, and what is between two only where there is something
+            excess = ops.largest([_square_excess(*each, now.lam, ops) for each in corners])
+            for edge in edges:
+                excess = _square_excess_inside(excess, edge[:2], edge[2:], now.lam, ops)
+        else:
 
-        def along(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
-            return _largest_square_excess((own, prior), (own_1, prior_1), now.lam, ops)
+            def along(own: Number, prior: Number, own_1: Number, prior_1: Number) -> Number:
+                return _largest_square_excess((own, prior), (own_1, prior_1), now.lam, ops)
 
-        excess = ops.largest_of(along, edges)
+            excess = ops.largest_of(along, edges)
         totals = (excess,) if plan else (excess, excess + self._price * budget)
         short = ops.maximum(corners[1][0], 0.0)
         return Bounds(totals, short * short, (budget, gap, x, renewables, action, more))
@@ -203,6 +210,42 @@ class InferenceStructure(Structure):
         return (below,)
 
 
+def _square_excess(own: Number, prior: Number, lam: Number, ops: Ops) -> Number:
+    """([z]^+)^2 - (1 + lam) ([z+]^+)^2 at a point (z, z+)."""
+    short, prior_short = ops.maximum(own, 0.0), ops.maximum(prior, 0.0)
+    return short * short - (1.0 + lam) * prior_short * prior_short
+
+
+def _turn(own: Number, prior: Number, rise: Number, prior_rise: Number, lam: Number) -> tuple[Number, Number]:
+    """(bend, half the slope at its start) of the excess on a line along which (z, z+) rise so much, both positive."""
+    bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
+    return bend, rise * own - (1.0 + lam) * prior_rise * prior
+
+
+def _square_excess_inside(
+    least: Number, first: tuple[Number, Number], second: tuple[Number, Number], lam: Number, ops: Ops
+) -> Number:
+    """`least`, or the largest excess at the places between two points (z, z+) where it can be larger than at both."""
+    (own, prior), (own_1, prior_1) = first, second
+    rise, prior_rise = own_1 - own, prior_1 - prior
+    bend, slope = _turn(own, prior, rise, prior_rise, lam)
+    turns = ops.logical_and(slope > 0.0, bend < 0.0)
+    places = [(turns, -slope, bend)]
+    places += [(start * change < 0.0, -start, change) for start, change in ((own, rise), (prior, prior_rise))]
+
+    def at_least(least: Number, upper: Number, lower: Number) -> Number:
+        place = ops.minimum(upper / lower, 1.0)
+        return ops.maximum(least, _square_excess(own + place * rise, prior + place * prior_rise, lam, ops))
+
+    for between, upper, lower in places:
+        least = ops.branch(between, partial(at_least, least, upper, lower), partial(_same, least))
+    return least
+
+
+def _same(number: Number) -> Number:
+    return number
+
+
 def _largest_square_excess(
     first: tuple[Number, Number], second: tuple[Number, Number], lam: Number, ops: Ops
 ) -> Number:
@@ -212,12 +255,9 @@ def _largest_square_excess(
 
     def value(place: Number) -> Number:
         place = ops.clip(place, 0.0, 1.0)
-        short = ops.maximum(own + place * rise, 0.0)
-        prior_short = ops.maximum(prior + place * prior_rise, 0.0)
-        return short * short - (1.0 + lam) * prior_short * prior_short
+        return _square_excess(own + place * rise, prior + place * prior_rise, lam, ops)
 
-    bend = rise * rise - (1.0 + lam) * prior_rise * prior_rise
-    slope = rise * own - (1.0 + lam) * prior_rise * prior
+    bend, slope = _turn(own, prior, rise, prior_rise, lam)
     falls = bend < 0.0
     places = [0.0 * own, 0.0 * own + 1.0, ops.where(falls, -slope / ops.where(falls, bend, 1.0), 0.0)]
     for start, change in ((own, rise), (prior, prior_rise)):
