@@ -281,27 +281,31 @@ def test_what_is_played_is_checked_or_carried(kind):
     assert checked > 3 * carried > 0
 
 
+class Hasty(type(PLAIN["carbon"].structure)):
+    """Whose search looks at cheaper bounds; here they promise that everything is free."""
+
+    hasty = False
+
+    @contextlib.contextmanager
+    def searching(self):
+        type(self).hasty = True
+        try:
+            yield
+        finally:
+            type(self).hasty = False
+
+    def bounds(self, now, action, plan, ops):
+        found = super().bounds(now, action, plan, ops)
+        return found._replace(totals=tuple(0.0 * each for each in found.totals)) if self.hasty else found
+
+
+def hasty_of(exact):
+    return Hasty(**{each.name: getattr(exact, each.name) for each in dataclasses.fields(exact)})
+
+
 def test_what_a_search_finds_and_the_check_refuses_is_not_played():
-    """A search may look at cheaper bounds; here they promise that everything is free."""
-
-    class Hasty(type(PLAIN["carbon"].structure)):
-        hasty = False
-
-        @contextlib.contextmanager
-        def searching(self):
-            type(self).hasty = True
-            try:
-                yield
-            finally:
-                type(self).hasty = False
-
-        def bounds(self, now, action, plan, ops):
-            found = super().bounds(now, action, plan, ops)
-            return found._replace(totals=tuple(0.0 * each for each in found.totals)) if self.hasty else found
-
     env = PLAIN["carbon"]
-    exact = env.structure
-    hasty = Hasty(**{each.name: getattr(exact, each.name) for each in dataclasses.fields(exact)})
+    hasty = hasty_of(env.structure)
     observation, box = np.array([5.0, 0.0, 0.0, 1.0]), Box(env.low, env.high, "l2")
     prior = float(env.prior(observation))
     for ops in (FLOATS, jax_ops()):
@@ -310,6 +314,27 @@ def test_what_a_search_finds_and_the_check_refuses_is_not_played():
         choice = certificate.choose(opened, 0.0, prior, box, ops)
         assert bool(choice.breached)
         assert float(choice.action) == pytest.approx(prior, abs=1e-6)
+
+
+def test_online_a_search_that_is_refused_leads_to_the_backup_that_is_carried():
+    """Where the prior would not be safe: the guard plays its way out, and goes on."""
+    env = PLAIN["carbon"]
+    contract, drawn = env.contract(0.0, 0.5), {"demand": 5.0, "renewables": 0.0}
+    exact, refusing = (
+        tether.Guard(Structured(contract, structure), env.prior, env.low, env.high)
+        for structure in (env.structure, hasty_of(env.structure))
+    )
+    seen = env.observe(env.initial(), drawn)
+    first = exact.act(seen, 0.0)
+    assert first.backup == "clear"
+    noisy = drawn | {"efficiency_noise": -0.2, "drop_rate": 0.0}
+    own, _, cost = env.step(env.initial(), noisy, first.action)
+    exact.observe(cost)
+    refusing._state, seen = exact._state, env.observe(own, drawn)
+    decision = refusing.act(seen, 0.0)
+    assert refusing.breach is None
+    assert decision.backup == "clear"
+    assert decision.action == exact.act(seen, math.nan).action
 
 
 @pytest.mark.slow

@@ -232,6 +232,9 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
             try:
                 self._epsilon = self._round_off(observation, proposal, wish, answer)
                 choice = self._choose(observation, wish, prior, self._epsilon)
+                if choice.breached and wish is not None:
+                    # Perhaps its check refused what a search found, and no more; where searches begin is safe.
+                    choice = self._choose(observation, None, prior, self._epsilon)
                 if choice.breached:
                     given = f"{convert.text(observation)} with the prior's action {prior!r}"
                     void = self._void(choice.taken)
