@@ -670,13 +670,22 @@ def test_after_a_breach_the_prior_is_played_whatever_the_certificate_says_and_it
 
 
 def test_a_choice_that_is_known_to_be_breached_is_not_played():
-    kind = type("Confused", (Careless,), {"claimed": {"breached": True}})
+    kind = type("Confused", (Careless,), {"claimed": {"breached": True, "action": 0.5}})
     each, _ = noting(kind, lambda observation: 0.125)
     assert each.reach(None, 7.0) == (0.125, 0.125)
     assert each.breach is None
     with pytest.warns(
         AssumptionBreach, match="does not cover the observation None with the prior's action 0.125"
     ):
+        assert each.act(None, 7.0).action == 0.125
+
+
+def test_a_certificate_that_fails_when_it_is_asked_again_is_not_obeyed():
+    kind = type(
+        "Confused", (Careless,), {"claimed": {"breached": True}}
+    )  # and chooses NaN where nothing is proposed
+    each, _ = noting(kind, lambda observation: 0.125)
+    with pytest.warns(AssumptionBreach, match="it chose nan, not"):
         assert each.act(None, 7.0).action == 0.125
 
 

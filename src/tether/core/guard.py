@@ -231,14 +231,14 @@ class Guard(Keeping, Raising, Looking, Plainly, Reporting):
         if not self._state.breached:
             try:
                 self._epsilon = self._round_off(observation, proposal, wish, answer)
-                choice = self._choose(observation, wish, prior, self._epsilon)
-                if choice.breached and wish is not None:
-                    # Perhaps its check refused what a search found, and no more; where searches begin is safe.
-                    choice = self._choose(observation, None, prior, self._epsilon)
-                if choice.breached:
+                found = self._choose(observation, wish, prior, self._epsilon)
+                if found.breached and wish is not None:  # by its check, perhaps; where searches begin is safe
+                    found = self._choose(observation, None, prior, self._epsilon)
+                choice = None if found.breached else found
+                if found.breached:
                     given = f"{convert.text(observation)} with the prior's action {prior!r}"
-                    void = self._void(choice.taken)
-                    choice, complaint = None, f"the certificate does not cover the observation {given}"
+                    complaint = f"the certificate does not cover the observation {given}"
+                    void = self._void(found.taken)
             except Exception as error:
                 complaint = f"the certificate raised {convert.text(error)}"
             if complaint is not None:
