@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -142,6 +144,26 @@ def test_global_precision_is_left_alone():
     assert tether.rollout(ENV, idle, EPISODES).costs.dtype == np.float64
     assert tether.rollout(ENV, idle, EPISODES, precision="float32").costs.dtype == np.float32
     assert jnp.zeros(()).dtype == jnp.float32
+
+
+def test_other_numbers_of_a_dataclass_compile_nothing_new():
+    """As of a policy that was loaded: nobody has made its class known to JAX before."""
+    traces = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Part:
+        tree_numbers: ClassVar[tuple[str, ...]] = ("part",)
+        part: np.ndarray
+
+        def __call__(self, observation, key):
+            traces.append(1)
+            return self.part * observation[0]
+
+    rewards = [tether.rollout(ENV, Part(np.array(0.5)), EPISODES).returns]
+    first = len(traces)
+    rewards.append(tether.rollout(ENV, Part(np.array(0.6)), EPISODES).returns)
+    assert first == len(traces) > 0
+    assert not np.allclose(*rewards)
 
 
 def test_other_weights_and_other_contracts_compile_nothing_new():

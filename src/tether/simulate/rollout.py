@@ -49,7 +49,8 @@ def rollout(
 
     Args:
         env: The system.
-        policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. To a policy with a true
+        policy: `policy(observation, key) -> action`, traceable by JAX; observation is [o]. A dataclass names in
+            `tree_numbers` the fields that may be others without compiling anew. To a policy with a true
             attribute `uses_memory` the certificate's features are appended. One with a true attribute `inside` gets
             a third argument `reach(wish) -> (prior's action, safe action nearest to the wish)`, `masked` the mask [n].
         episodes: What was drawn; they are checked against the ranges that the environment's constants cover.
@@ -77,6 +78,8 @@ def rollout(
     env.check(episodes)
     _check_player(policy, certificate, episodes.horizon)
     check_costs(env, certificate)
+    if hasattr(policy, "tree_numbers"):
+        as_tree(policy)
     seed = validate.count("seed", seed, minimum=0)
     validate.choice("precision", precision, get_args(Precision))
     validate.choice("record", record, get_args(Record))
