@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
-from tether.bench.speed import Measurement, alternate, microseconds, playing_online, training_rates
+from tether.bench.speed import (
+    Measurement,
+    alternate,
+    compiling_anew,
+    microseconds,
+    playing_online,
+    training_rates,
+)
 from tether.certificates import Certificate
 from tether.simulate.rollout import rollout
 from tether.systems.base import Env
@@ -43,7 +48,7 @@ def bench_compiled(systems: Sequence[System], seed: int, repetitions: int) -> It
         online = microseconds(f"act + observe, compiled, {name}", times)
         yield online if place else _judged(online, LIMITS["microseconds"], below=True)
         yield from _rollout(env, system.draw(seed, EPISODES), certificate, name, repetitions, place == 0)
-        with _compiling():
+        with compiling_anew():
             seconds, _ = training_rates(env, system.draw(seed, 100), certificate, {"seeds": [seed]}, 1)
         yield _seconds("training", name, seconds)
 
@@ -59,7 +64,7 @@ def _rollout(
         rollout(env, learner, episodes, certificate, record="outcomes")
         return time.perf_counter() - start
 
-    with _compiling():
+    with compiling_anew():
         first = once()
     (times,) = alternate(repetitions, once)
     yield _seconds("rollout", name, first - float(np.median(times)))
@@ -67,18 +72,6 @@ def _rollout(
     middle = float(np.median(rates))
     found = Measurement(f"rounds a second, compiled, {name}", middle, rates[0], rates[-1], "")
     yield _judged(found, LIMITS["rounds"], below=False) if judged else found
-
-
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Programs that were kept from an earlier run do not count."""
-    config: Any = jax.config
-    kept = config.jax_enable_compilation_cache
-    config.update("jax_enable_compilation_cache", False)
-    try:
-        yield
-    finally:
-        config.update("jax_enable_compilation_cache", kept)
 
 
 def _seconds(what: str, name: str, seconds: float) -> Measurement:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
@@ -160,7 +161,8 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
         ("1 setting, 5 seeds", {"seeds": five}, None),
         ("12 settings, 5 seeds", whole, 100.0),
     ):
-        compiling, rates = training_rates(env, data, certificate, grid, repetitions)
+        with compiling_anew():
+            compiling, rates = training_rates(env, data, certificate, grid, repetitions)
         yield Measurement(f"compiling, {name}", compiling, compiling, compiling, "s")
         yield _rate(f"tether, {name}", rates)
         target = "" if wanted is None else f">= {wanted:g}"
@@ -171,12 +173,27 @@ def bench_train(seed: int, repetitions: int = 5, episodes: int = 1000) -> Iterat
     yield Measurement("peak memory of all of this", peak, peak, peak, "MB")
 
 
+@contextmanager
+def compiling_anew() -> Iterator[None]:
+    """Programs that were kept from an earlier run do not count."""
+    import jax
+
+    config: Any = jax.config
+    kept = config.jax_enable_compilation_cache
+    config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        config.update("jax_enable_compilation_cache", kept)
+
+
 def _compiling_structured(seed: int) -> Iterator[Measurement]:
     """Seconds of compilation of a training through the structure of each system that has one."""
     for name, system in having("structure").items():
         env = system.env()
         certificate = Structured(env.contract(2.0, 2.0), env.structure)
-        seconds, _ = training_rates(env, system.draw(seed, 100), certificate, {"seeds": [seed]}, 1)
+        with compiling_anew():
+            seconds, _ = training_rates(env, system.draw(seed, 100), certificate, {"seeds": [seed]}, 1)
         met = seconds <= COMPILING
         yield Measurement(
             f"compiling, structured, {name}", seconds, seconds, seconds, "s", f"<= {COMPILING:g}", met
@@ -297,7 +314,8 @@ def _bench_rollout(system: System, seed: int, repetitions: int) -> Iterator[Meas
             rollout(env, learner, episodes, certificate, record="outcomes")
             return time.perf_counter() - start
 
-        first = once()
+        with compiling_anew():
+            first = once()
         (times,) = alternate(repetitions, once)
         compiling = first - float(np.median(times))
         yield Measurement(f"compiling, rule {rule}", compiling, compiling, compiling, "s")
@@ -379,7 +397,8 @@ def _compiling_many(seed: int) -> Iterator[Measurement]:
         certificate = Structured(env.contract(2.0, 2.0), Detailed(**asdict(given)))
         episodes = system.draw(seed, 1000)
         start = time.perf_counter()
-        rollout(env, lambda seen, _, env=env: 0.5 * env.prior(seen), episodes, certificate)
+        with compiling_anew():
+            rollout(env, lambda seen, _, env=env: 0.5 * env.prior(seen), episodes, certificate)
         seconds = time.perf_counter() - start
         what = f"compiling a rollout, {MANY} bounds"
         yield Measurement(what, seconds, seconds, seconds, "s", "<= 20", seconds <= 20.0)
